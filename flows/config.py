@@ -1,0 +1,50 @@
+"""The recipe: one TOML file, parsed without torch."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tasks.curriculum.config import PromptsConfig
+from tasks.evaluation.config import EvaluationConfig, PromotionConfig
+from tasks.grpo.config import GrpoConfig
+from tasks.policy.config import PolicyConfig
+from tasks.reward.config import RewardModelConfig
+from tasks.rollout.config import RolloutConfig
+from tasks.values.frozen import Frozen
+from tasks.verifiers.config import ScoringConfig
+
+
+class MachineConfig(Frozen):
+    """Where the numbers are computed: may change between runs of one lineage, unlike everything else."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    num_threads: int | None = Field(default=None, ge=1)
+    """torch threads; None takes torch's default."""
+
+
+class PipelineConfig(Frozen):
+    """A recipe. Everything but ``num_iterations`` and ``machine`` is fixed for the life of a lineage."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    seed: int = Field(ge=0, lt=2**31)
+    num_iterations: int = Field(default=1, ge=1)
+    """Iterations per run (I of Algorithm 1) unless --iterations says otherwise."""
+    num_steps: int = Field(ge=1)
+    """Steps per iteration (M of Algorithm 1)."""
+    prompts: PromptsConfig
+    policy: PolicyConfig
+    rollout: RolloutConfig
+    scoring: ScoringConfig
+    update: GrpoConfig
+    reward_model: RewardModelConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
+    promotion: PromotionConfig = PromotionConfig()
+    machine: MachineConfig = MachineConfig()
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "PipelineConfig":
+        mini = self.update.minibatch_completions
+        total = self.rollout.prompts_per_step * self.rollout.group_size
+        if mini is not None and mini > total:
+            raise ValueError(f"update.minibatch_completions {mini} exceeds the {total} completions of a step")
+        return self

@@ -1,0 +1,101 @@
+"""Checkpoints: model folders (safetensors, JSON, tokenizer files) that are written once and opened with their digest checked."""
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from storage import commits, files
+from storage.errors import CorruptArtifact, PrunedCheckpoint
+from storage.lock import require_token
+from storage.manifest import MANIFEST, Manifest, Provenance, read_manifest
+from storage.refs import ModelRef, Place, Role
+
+TRAINER_FOLDER = "trainer"  # optimiser and counters, inside the checkpoint: weights and trainer commit as one
+FORBIDDEN_SUFFIXES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
+
+_verified: set[tuple[str, str]] = set()
+
+
+def find(place: Place, role: Role, provenance: Provenance) -> ModelRef | None:
+    """The committed checkpoint at this place, None when it has to be made."""
+    folder = place.folder(role)
+    manifest = commits.find(folder, provenance)
+    return None if manifest is None else ModelRef(uri=str(folder), digest=manifest.digest, role=role)
+
+
+def publish(
+    place: Place,
+    role: Role,
+    write: Callable[[Path], None],
+    provenance: Provenance,
+    *,
+    metrics: Mapping[str, float] | None = None,
+) -> ModelRef:
+    """Commit the folder that ``write`` fills. Pickled weights are refused: only data that can not run code is kept."""
+    folder = place.folder(role)
+
+    def write_checked(aside: Path) -> None:
+        write(aside)
+        for path in aside.rglob("*"):
+            if path.suffix in FORBIDDEN_SUFFIXES:
+                raise ValueError(f"{path.name} is a pickle format; save safetensors")
+            if path.is_file():  # save_pretrained writes 0600, which a server under another user can not read
+                path.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+
+    manifest = commits.publish(place, folder, write_checked, provenance, metrics=metrics)
+    _verified.add((str(folder), manifest.digest))
+    return ModelRef(uri=str(folder), digest=manifest.digest, role=role)
+
+
+def open_folder(ref: ModelRef) -> Path:
+    """The local folder of a checkpoint, every file's sha256 checked once per process.
+
+    Raises:
+        CorruptArtifact: bytes differ from those committed. PrunedCheckpoint: the weights were removed.
+    """
+    folder = Path(ref.uri)
+    manifest = _manifest_of(ref)
+    if manifest.pruned:
+        raise PrunedCheckpoint(f"the weights of {folder} were removed to save space; an iteration's last step keeps its own")
+    if (str(folder), ref.digest) not in _verified:
+        manifest.verify(folder)
+        _verified.add((str(folder), ref.digest))
+    return folder
+
+
+def metrics_of(ref: ModelRef) -> dict[str, float]:
+    """What was measured while the checkpoint was made."""
+    return _manifest_of(ref).metrics
+
+
+def prune(place: Place, ref: ModelRef) -> int:
+    """Remove a checkpoint's files but keep its manifest, marked pruned; gives the bytes freed.
+
+    The manifest is marked first: a crash in between leaves files that nothing reads, never a manifest that promises
+    files that are gone.
+    """
+    folder = Path(ref.uri)
+    manifest = _manifest_of(ref)
+    require_token(place)
+    marked = manifest.model_copy(update={"pruned": True})
+    files.write_atomic(folder / MANIFEST, marked.model_dump_json(indent=1).encode())
+    freed = 0
+    for part in manifest.parts:
+        path = folder / part.name
+        if path.is_file():
+            freed += path.stat().st_size
+            path.unlink()
+    for here, _, _ in os.walk(folder, topdown=False):
+        if Path(here) != folder and not any(Path(here).iterdir()):
+            Path(here).rmdir()
+    return freed
+
+
+def _manifest_of(ref: ModelRef) -> Manifest:
+    manifest = read_manifest(Path(ref.uri))
+    if manifest is None:
+        raise CorruptArtifact(f"{ref.uri} holds no committed checkpoint (no manifest.json)")
+    if manifest.digest != ref.digest:
+        raise CorruptArtifact(f"{ref.uri} holds digest {manifest.digest}, the reference names {ref.digest}")
+    return manifest

@@ -1,0 +1,70 @@
+"""One run per lineage: an operating-system lock that dies with its owner, and a fencing token that every commit checks."""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from storage import files
+from storage.errors import LineageBusy, LostLock
+from storage.manifest import utc_now
+from storage.refs import Place, check_lineage_name
+
+LOCK_FILE = "lock"
+HOLDER_FILE = "holder.json"
+
+
+def read_holder(lineage_folder: Path) -> dict[str, Any]:
+    """The record of the last holder ({} when there never was one)."""
+    path = lineage_folder / HOLDER_FILE
+    return json.loads(path.read_bytes()) if path.is_file() else {}
+
+
+def require_token(place: Place) -> None:
+    """LostLock unless the lineage's newest token is this run's.
+
+    A process that was believed dead (a paused machine, a lock on a file system without locks) may wake up after
+    another took over; its commits must fail.
+    """
+    newest = read_holder(place.lineage_folder).get("token")
+    if newest != place.token:
+        raise LostLock(
+            f"lineage {place.lineage!r} now belongs to the run with token {newest}, this one has {place.token}; "
+            "nothing was committed. Run again once the other has ended."
+        )
+
+
+@contextmanager
+def hold(root: Path, lineage: str) -> Iterator[Place]:
+    """Hold a lineage for this process; gives the Place of its bootstrap with a token higher than every earlier one.
+
+    The lock is a ``flock`` on ROOT/LINEAGE/lock: the kernel drops it when the process ends in whatever way, so a
+    ``kill -9`` leaves nothing to clean up. Child processes do not inherit it.
+
+    Raises:
+        LineageBusy: a live process holds it; names that process.
+    """
+    folder = root.resolve() / check_lineage_name(lineage)
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LineageBusy(_who_holds(folder, lineage)) from error
+        token = int(read_holder(folder).get("token", 0)) + 1
+        holder = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
+        files.write_atomic(folder / HOLDER_FILE, json.dumps(holder).encode())
+        yield Place(root=str(folder.parent), lineage=lineage, token=token)
+    finally:
+        os.close(descriptor)
+
+
+def _who_holds(folder: Path, lineage: str) -> str:
+    holder = read_holder(folder)
+    who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')} since {holder.get('since', '?')}"
+    return f"lineage {lineage!r} is held by {who}; wait for it, stop it, or take another name (--lineage NAME)"

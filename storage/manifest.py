@@ -1,0 +1,161 @@
+"""The manifest: what a committed folder holds and what it was made from."""
+
+import json
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from storage.digests import digest_of_parts, sha256_of_file
+from storage.errors import CorruptArtifact, ProvenanceMismatch
+from storage.refs import Frozen
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+Json = dict[str, Any]
+
+
+class Provenance(Frozen):
+    """What determines a stage's output: inputs by digest, the settings it reads, the seed.
+
+    Model versions and times are not part of it: they name the output, they do not determine it.
+    """
+
+    stage: str
+    inputs: dict[str, str]
+    config: Json = {}
+    seed: int | None = None
+
+
+class Part(Frozen):
+    """One file of a committed folder: name relative to the folder, size in bytes, sha256 in hex."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Code(Frozen):
+    """The code that wrote the folder: recorded, not compared (see ``Manifest.require``)."""
+
+    version: str
+    commit: str
+
+
+class Manifest(Frozen):
+    """Written last into a folder; a folder without one never happened."""
+
+    format: int = FORMAT
+    provenance: Provenance
+    code: Code
+    created_at: str
+    """UTC, ISO 8601 with microseconds, so that strings sort like times."""
+    digest: str
+    parts: tuple[Part, ...]
+    num_rows: int | None = None
+    schema_version: int | None = None
+    metrics: dict[str, float] = {}
+    pruned: bool = False
+
+    def require(self, provenance: Provenance, folder: Path) -> None:
+        """ProvenanceMismatch naming every difference between what stands here and what is asked for.
+
+        The code version is recorded but not compared: a finished stage is a fact that later code may build on, and a
+        lineage must outlive an upgrade.
+        """
+        here, asked = self.provenance.model_dump(mode="json"), provenance.model_dump(mode="json")
+        if here != asked:
+            lines = "\n".join(f"  {line}" for line in differences(here, asked))
+            raise ProvenanceMismatch(
+                f"{folder} was made from something else than this run asks for:\n{lines}\n"
+                "Run with the settings it was made with, or start another lineage (--lineage NAME)."
+            )
+
+    def broken_parts(self, folder: Path) -> list[str]:
+        """Parts that are missing or have another size than was committed (cheap: no bytes are read)."""
+        broken = []
+        for part in self.parts:
+            path = folder / part.name
+            size = path.stat().st_size if path.is_file() else None
+            if size != part.size:
+                broken.append(f"{part.name} has {'no file' if size is None else f'{size} bytes'}, {part.size} committed")
+        return broken
+
+    def verify(self, folder: Path) -> None:
+        """Read every part and compare its sha256; CorruptArtifact names the first that differs."""
+        for part in self.parts:
+            path = folder / part.name
+            if not path.is_file():
+                raise CorruptArtifact(f"{path} is missing; {_cure(folder)}")
+            if (found := sha256_of_file(path)) != part.sha256:
+                raise CorruptArtifact(f"{path} has sha256 {found}, {part.sha256} was committed; {_cure(folder)}")
+
+
+def _cure(folder: Path) -> str:
+    return f"restore the file from a copy, or delete {folder} and run again to rebuild it from its inputs"
+
+
+def differences(here: Any, asked: Any, path: str = "") -> list[str]:
+    """Lines "key: recorded X, asked Y" for every leaf at which two JSON values differ."""
+    if isinstance(here, dict) and isinstance(asked, dict):
+        lines = []
+        for key in sorted(here.keys() | asked.keys()):
+            inner = f"{path}.{key}" if path else key
+            if key not in here:
+                lines.append(f"{inner}: recorded nothing, asked {asked[key]!r}")
+            elif key not in asked:
+                lines.append(f"{inner}: recorded {here[key]!r}, asked nothing")
+            else:
+                lines.extend(differences(here[key], asked[key], inner))
+        return lines
+    return [] if here == asked else [f"{path}: recorded {here!r}, asked {asked!r}"]
+
+
+@cache
+def code() -> Code:
+    """Version and git commit of the code that runs, "unknown" where there is none."""
+    try:
+        package = version("iterative-grpo")
+    except PackageNotFoundError:
+        package = "unknown"
+    root = Path(__file__).resolve().parent.parent
+    git = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return Code(version=package, commit=git.stdout.strip() or "unknown")
+
+
+def utc_now() -> str:
+    """The time in UTC with fixed precision."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def describe_parts(folder: Path) -> tuple[Part, ...]:
+    """Every file below ``folder`` except a manifest, sorted by name."""
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
+    return tuple(
+        Part(name=p.relative_to(folder).as_posix(), size=p.stat().st_size, sha256=sha256_of_file(p)) for p in paths
+    )
+
+
+def digest_of(parts: tuple[Part, ...]) -> str:
+    return digest_of_parts((part.name, part.sha256) for part in parts)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a committed folder, None when there is none; CorruptArtifact when it can not be read."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except ValueError as error:
+        raise CorruptArtifact(f"{path} is not a manifest: {error}; {_cure(folder)}") from error
+    if manifest.format != FORMAT:
+        raise CorruptArtifact(f"{path} has format {manifest.format}, this code reads {FORMAT}; upgrade iterative-grpo")
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    (folder / MANIFEST).write_text(json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,126 @@
+"""The columns of every table: explicit types, so that an all-None shard and a float shard fit together.
+
+Token ids are int32, log-probabilities float32 in nats, rewards and advantages float64, text ``large_string`` (64-bit
+offsets: a shard may pass 2 GiB). Null means "not known" or "not scored"; NaN is a number that went wrong; both survive.
+"""
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+TEXT = pa.large_string()
+IDS = pa.list_(pa.int32())
+
+# One row per distinct prompt. `prompt` is plain text, or JSON of chat messages when `is_chat`.
+PROMPTS = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("prompt_key", pa.string()),  # sha256 of the normalised text; decides the split
+        ("split", pa.string()),  # "train" | "heldout"
+        ("prompt", TEXT),
+        ("is_chat", pa.bool_()),
+        ("prompt_token_ids", IDS),
+        ("answer", TEXT),
+        ("metadata", TEXT),  # JSON object: the source's other columns
+    ]
+)
+
+# The prompts of one step (or of one evaluation), each with the id of the group that its completions will form.
+SELECTION = pa.schema([("group_id", pa.string()), *PROMPTS])
+
+_COMPLETION_KEY = [("group_id", pa.string()), ("prompt_id", pa.string()), ("sample_index", pa.int32())]
+
+COMPLETIONS = pa.schema(
+    [
+        *_COMPLETION_KEY,
+        ("prompt_token_ids", IDS),
+        ("completion_token_ids", IDS),
+        ("sampler_logprobs", pa.list_(pa.float32())),  # of the distribution sampled from; null when the engine has none
+        ("finish_reason", pa.string()),  # "stop" | "length" | "abort"
+        ("is_truncated", pa.bool_()),
+        ("text", TEXT),  # decoded from the whole id list, the final eos dropped by id
+        ("seed", pa.int64()),
+        ("temperature", pa.float64()),
+        ("policy_digest", pa.string()),
+    ]
+)
+
+# One row per completion; `reward` is the weighted total, null when a source that counts is missing.
+REWARDS_BASE = [*_COMPLETION_KEY, ("reward", pa.float64()), ("is_correct", pa.bool_())]
+REWARDS_STEPS = [("step_rewards", pa.list_(pa.float64())), ("step_ends", IDS)]
+
+
+def rewards_schema(sources: tuple[str, ...]) -> pa.Schema:
+    """The rewards table: for each source its reward, status ("scored", "unscored", "timeout", "error") and reason."""
+    columns = []
+    for source in sources:
+        columns += [(f"{source}_reward", pa.float64()), (f"{source}_status", pa.string()), (f"{source}_reason", TEXT)]
+    return pa.schema([*REWARDS_BASE, *columns, *REWARDS_STEPS])
+
+
+# What the policy trains on. `token_advantages` is null for outcome supervision (every token has `advantage`).
+SAMPLES = pa.schema(
+    [
+        *_COMPLETION_KEY,
+        ("prompt_token_ids", IDS),
+        ("completion_token_ids", IDS),
+        ("sampler_logprobs", pa.list_(pa.float32())),
+        ("temperature", pa.float64()),
+        ("policy_digest", pa.string()),
+        ("reward", pa.float64()),
+        ("advantage", pa.float64()),
+        ("token_advantages", pa.list_(pa.float64())),
+        ("is_masked", pa.bool_()),  # takes no part: unscored, aborted, or truncated under policy "mask"
+        ("has_signal", pa.bool_()),  # the group's rewards differ
+    ]
+)
+
+# Preference pairs for the reward model, in the ids that were sampled.
+PAIRS = pa.schema(
+    [
+        ("pair_id", pa.string()),
+        ("prompt_id", pa.string()),
+        ("prompt_key", pa.string()),
+        ("group_id", pa.string()),
+        ("prompt_token_ids", IDS),
+        ("chosen_token_ids", IDS),
+        ("rejected_token_ids", IDS),
+        ("chosen_reward", pa.float64()),
+        ("rejected_reward", pa.float64()),
+        ("origin_iteration", pa.int32()),
+    ]
+)
+
+REWARD_TRAINING = pa.schema([*PAIRS, ("is_replayed", pa.bool_())])
+
+# One row per held-out prompt.
+EVALUATION = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("num_samples", pa.int32()),
+        ("num_scored", pa.int32()),
+        ("num_correct", pa.int32()),
+        ("pass_at_1", pa.float64()),
+        ("greedy_correct", pa.bool_()),
+        ("reward_model_mean", pa.float64()),
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "prompts": PROMPTS,
+    "selection": SELECTION,
+    "completions": COMPLETIONS,
+    "samples": SAMPLES,
+    "pairs": PAIRS,
+    "reward_training": REWARD_TRAINING,
+    "evaluation": EVALUATION,
+}
+
+
+def schema_of(table: str, sources: tuple[str, ...] = ()) -> pa.Schema:
+    """The schema of a table; ``rewards`` has columns per source."""
+    if table == "rewards":
+        return rewards_schema(sources)
+    if table not in TABLES:
+        raise ValueError(f"no table is called {table!r}; there are {', '.join([*TABLES, 'rewards'])}")
+    return TABLES[table]

@@ -1,0 +1,97 @@
+"""Which verifiers score a completion, and how their rewards add up."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from tasks.values.frozen import Frozen
+
+SOURCE_NAME = r"^[a-z][a-z0-9_]{0,31}$"
+RESERVED_SOURCES = {"reward_model", "step"}
+
+
+class ExactVerifier(Frozen):
+    """1.0 when the extracted answer equals the gold answer after trimming and NFC, else 0.0."""
+
+    kind: Literal["exact"]
+    name: str = Field(default="exact", pattern=SOURCE_NAME)
+    weight: float = 1.0
+    answer_tag: str = "answer"
+    """The answer stands in the last <answer>...</answer>; "" takes the whole completion."""
+
+
+class MathVerifier(Frozen):
+    """1.0 when the last balanced box (after the reasoning) equals the gold answer as mathematics, else 0.0."""
+
+    kind: Literal["math"]
+    name: str = Field(default="math", pattern=SOURCE_NAME)
+    weight: float = 1.0
+    reasoning_end: str = "</think>"
+    """What precedes the last of these is not searched for an answer; "" searches everything."""
+
+
+class ReasoningGymVerifier(Frozen):
+    """The score of a reasoning-gym task (0 to 1) for the text in the answer tag."""
+
+    kind: Literal["reasoning_gym"]
+    name: str = Field(default="reasoning_gym", pattern=SOURCE_NAME)
+    weight: float = 1.0
+    answer_tag: str = ""
+    """"" takes the last number or, for tasks with text answers, the whole trimmed completion (see the verifier)."""
+
+
+class FormatVerifier(Frozen):
+    """1.0 when each tag stands exactly once, in order, filled, with nothing around, else 0.0."""
+
+    kind: Literal["format"]
+    name: str = Field(default="format", pattern=SOURCE_NAME)
+    weight: float = 0.1
+    tags: tuple[str, ...] = ("think", "answer")
+
+
+VerifierConfig = Annotated[
+    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier, Field(discriminator="kind")
+]
+
+
+class ScoringConfig(Frozen):
+    """The reward of a completion: the weighted sum of its sources.
+
+    A source that fails on a row (``error``, ``timeout``) leaves the row without a reward; a source that does not apply
+    (``unscored``) is left out of the sum; a row that no source scored has no reward. No reward is not 0.
+    """
+
+    verifiers: tuple[VerifierConfig, ...] = Field(min_length=1)
+    correctness: str
+    """Name of the verifier that decides whether a completion is correct (its reward >= 1)."""
+    reward_model_weight: float = 0.0
+    """Weight of the reward model's probability sigmoid(score). 0: scored and recorded, but it does not count."""
+    num_workers: int = Field(default=1, ge=1, le=64)
+    """Verifier child processes."""
+    row_deadline_seconds: float = Field(default=5.0, gt=0)
+    """A row that takes longer has its process killed and status ``timeout``."""
+    max_failed_share: float = Field(default=0.05, ge=0, le=1)
+    """Share of rows with status ``error`` or ``timeout`` above which the stage fails."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_cure(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("verifiers") in ([], ()):
+            raise ValueError("at least one verifier is needed: it labels the reward model's samples and evaluates the policy")
+        return values
+
+    @model_validator(mode="after")
+    def _check(self) -> "ScoringConfig":
+        names = [verifier.name for verifier in self.verifiers]
+        if len(set(names)) < len(names):
+            raise ValueError(f"verifier names must differ, not {names}; set name")
+        if taken := RESERVED_SOURCES.intersection(names):
+            raise ValueError(f"verifier names {sorted(taken)} are taken; set another name")
+        if self.correctness not in names:
+            raise ValueError(f"correctness {self.correctness!r} names no verifier; there are {names}")
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The reward sources in column order: verifiers, then the reward model."""
+        return (*(verifier.name for verifier in self.verifiers), "reward_model")
