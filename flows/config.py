@@ -1,7 +1,5 @@
 """The recipe: one TOML file, parsed without torch."""
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from tasks.curriculum.config import PromptsConfig
@@ -10,16 +8,9 @@ from tasks.grpo.config import GrpoConfig
 from tasks.policy.config import PolicyConfig
 from tasks.reward.config import RewardModelConfig
 from tasks.rollout.config import RolloutConfig
+from tasks.runtime.config import MachineConfig
 from tasks.values.frozen import Frozen
 from tasks.verifiers.config import ScoringConfig
-
-
-class MachineConfig(Frozen):
-    """Where the numbers are computed: may change between runs of one lineage, unlike everything else."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    num_threads: int | None = Field(default=None, ge=1)
-    """torch threads; None takes torch's default."""
 
 
 class PipelineConfig(Frozen):

@@ -1,0 +1,43 @@
+"""Open a lineage for this process: the lock, the recorded recipe, what is left to do."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from storage import lineages, lock, tracking
+from storage.home import store_root
+from storage.refs import Place
+
+
+@contextmanager
+def hold_lineage(name: str) -> Iterator[Place]:
+    """Hold the lineage while the block runs; unfinished writes of dead runs are swept first.
+
+    When the block fails, the tracking runs it left open are marked FAILED before the lock is given back: an MLflow run
+    that nobody closes would stay RUNNING, or look green.
+    """
+    with lock.hold(store_root(os.environ, Path.cwd()), name) as place:
+        lineages.sweep(place)
+        try:
+            yield place
+        except BaseException:
+            tracking.close_runs(place, "FAILED")
+            raise
+
+
+@task(cache_policy=NO_CACHE)
+def remember_recipe(place: Place, recipe: dict[str, Any]) -> None:
+    """Record the recipe of a new lineage; RecipeConflict when an old lineage has another."""
+    lineages.record_recipe(place, recipe)
+
+
+@task(cache_policy=NO_CACHE)
+def plan_iterations(place: Place, completed: int, num_iterations: int) -> list[int]:
+    """The iterations to run: what is left of an interrupted request, or ``num_iterations`` new ones."""
+    target = lineages.target_iteration(place, completed, num_iterations)
+    return list(range(completed + 1, target + 1))

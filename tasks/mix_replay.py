@@ -1,0 +1,35 @@
+"""Mix the new pairs with a replay of earlier iterations: drawn once, committed before training."""
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from storage import tables
+from storage.manifest import Provenance
+from storage.refs import DatasetRef, Place
+from tasks.reward.config import ReplayConfig
+from tasks.reward.replay import mix
+
+
+@task(cache_policy=NO_CACHE)
+def mix_replay(
+    place: Place,
+    prompts: DatasetRef,
+    fresh: DatasetRef,
+    history: list[DatasetRef],
+    config: ReplayConfig,
+    seed: int,
+) -> DatasetRef:
+    """The reward model's training set of this iteration; ``history`` holds the new pairs of every earlier iteration."""
+    inputs = {"prompts": prompts.digest, "fresh": fresh.digest}
+    inputs |= {f"history_{index:04d}": ref.digest for index, ref in enumerate(history)}
+    provenance = Provenance(stage="reward_training", inputs=inputs, config=config.model_dump(mode="json"), seed=seed)
+    if found := tables.find(place, "reward_training", provenance):
+        return found
+    rows, metrics = mix(
+        tables.read(fresh),
+        [row for ref in history for row in tables.read(ref)],
+        config,
+        seed=seed,
+        heldout_keys={row["prompt_key"] for row in tables.read(prompts) if row["split"] == "heldout"},
+    )
+    return tables.publish(place, "reward_training", rows, provenance, metrics=metrics)

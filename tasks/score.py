@@ -1,0 +1,59 @@
+"""Score every completion: verifiers in child processes, and the current reward model."""
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from storage import checkpoints, tables
+from storage.manifest import Provenance
+from storage.refs import DatasetRef, ModelRef, Place
+from tasks.reward.config import RewardTrainingConfig
+from tasks.reward.head import RewardModel
+from tasks.reward.scorer import score_rows
+from tasks.runtime import residents
+from tasks.runtime.config import MachineConfig
+from tasks.runtime.inline import prepare
+from tasks.runtime.progress import progress
+from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.pool import VerifierPool
+from tasks.verifiers.totals import check_failures, items_of, reward_rows
+
+
+@task(cache_policy=NO_CACHE)
+def score(
+    place: Place,
+    selection: DatasetRef,
+    completions: DatasetRef,
+    reward_model: ModelRef | None,
+    config: ScoringConfig,
+    reading: RewardTrainingConfig,
+    machine: MachineConfig,
+) -> DatasetRef:
+    """The rewards table. Without a reward model (before the first one exists) its column is ``unscored``.
+
+    Raises:
+        ValueError: more rows failed than ``config.max_failed_share`` allows; nothing is committed.
+    """
+    inputs = {"selection": selection.digest, "completions": completions.digest}
+    if reward_model is not None:
+        inputs["reward_model"] = reward_model.digest
+    provenance = Provenance(
+        stage="rewards", inputs=inputs, config={**config.model_dump(mode="json"), "max_tokens": reading.max_tokens}
+    )
+    if found := tables.find(place, "rewards", provenance):
+        return found
+    rows = tables.read(completions)
+    items = items_of(rows, tables.read(selection))
+    with (
+        progress("verify", "completions") as on_progress,
+        VerifierPool(config.verifiers, config.num_workers, config.row_deadline_seconds) as pool,
+    ):
+        verdicts = pool.score(items, on_progress)
+    scores = None
+    if reward_model is not None:
+        folder = checkpoints.open_folder(reward_model)
+        device = prepare(machine)
+        model = residents.get("reward", reward_model.digest, lambda: RewardModel.load(folder, device=device))
+        scores = score_rows(model, rows, micro_batch_tokens=reading.micro_batch_tokens, max_tokens=reading.max_tokens)
+    rewarded, metrics = reward_rows(rows, verdicts, scores, config)
+    check_failures(metrics, config.max_failed_share)
+    return tables.publish(place, "rewards", rewarded, provenance, sources=config.sources, metrics=metrics)

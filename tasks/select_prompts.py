@@ -1,0 +1,33 @@
+"""Choose which prompts come next."""
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from storage import tables
+from storage.manifest import Provenance
+from storage.refs import DatasetRef, Place
+from tasks.curriculum.selection import select, select_heldout
+
+
+@task(cache_policy=NO_CACHE)
+def select_prompts(place: Place, prompts: DatasetRef, num_prompts: int, step_index: int, seed: int) -> DatasetRef:
+    """The training prompts of one step; ``step_index`` counts steps over the whole lineage, so epochs go on."""
+    provenance = Provenance(
+        stage="selection",
+        inputs={"prompts": prompts.digest},
+        config={"num_prompts": num_prompts, "step_index": step_index},
+        seed=seed,
+    )
+    if found := tables.find(place, "selection", provenance):
+        return found
+    rows = select(tables.read(prompts), num_prompts=num_prompts, seed=seed, step_index=step_index)
+    return tables.publish(place, "selection", rows, provenance)
+
+
+@task(cache_policy=NO_CACHE)
+def select_heldout_prompts(place: Place, prompts: DatasetRef) -> DatasetRef:
+    """All held-out prompts, one group each."""
+    provenance = Provenance(stage="selection", inputs={"prompts": prompts.digest}, config={"split": "heldout"})
+    if found := tables.find(place, "selection", provenance):
+        return found
+    return tables.publish(place, "selection", select_heldout(tables.read(prompts)), provenance)

@@ -1,0 +1,70 @@
+"""One step of the policy: mu epochs of the objective on the step's samples."""
+
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from storage import checkpoints, tables
+from storage.checkpoints import TRAINER_FOLDER
+from storage.manifest import Provenance
+from storage.refs import DatasetRef, ModelRef, Place
+from tasks.grpo.config import GrpoConfig
+from tasks.grpo.trainer import PolicyTrainer
+from tasks.policy.loading import load_model, load_tokenizer, save_model
+from tasks.runtime import residents
+from tasks.runtime.config import MachineConfig
+from tasks.runtime.inline import prepare
+from tasks.runtime.progress import progress
+
+
+@task(cache_policy=NO_CACHE)
+def update_policy(
+    place: Place,
+    samples: DatasetRef,
+    policy: ModelRef,
+    reference: ModelRef,
+    config: GrpoConfig,
+    machine: MachineConfig,
+    seed: int,
+) -> ModelRef:
+    """The policy after this step, with its optimiser state beside the weights in one commit.
+
+    The reference is part of the provenance: a resume can not fall back to another one.
+    """
+    provenance = Provenance(
+        stage="policy",
+        inputs={"samples": samples.digest, "policy": policy.digest, "reference": reference.digest},
+        config=config.model_dump(mode="json"),
+        seed=seed,
+    )
+    if found := checkpoints.find(place, "policy", provenance):
+        return found
+    device = prepare(machine)
+    rows = tables.read(samples)
+    folder = checkpoints.open_folder(policy)
+    frozen = None
+    if config.kl_beta > 0:
+        reference_folder = checkpoints.open_folder(reference)
+        frozen = residents.get("reference", reference.digest, lambda: load_model(reference_folder, device=device))
+    trainer = residents.take(
+        "trainer",
+        policy.digest,
+        lambda: PolicyTrainer.load(
+            residents.get("policy", policy.digest, lambda: load_model(folder, device=device)),
+            config,
+            folder / TRAINER_FOLDER,
+        ),
+    )
+    residents.drop("policy")
+    with progress("update policy", "completions") as on_progress:
+        metrics = trainer.update(rows, reference=frozen, seed=seed, on_progress=on_progress)
+
+    def write(target: Path) -> None:
+        save_model(trainer.model, load_tokenizer(folder), target)
+        trainer.save(target / TRAINER_FOLDER)
+
+    updated = checkpoints.publish(place, "policy", write, provenance, metrics=metrics)
+    residents.keep("policy", updated.digest, trainer.model)
+    residents.keep("trainer", updated.digest, trainer)
+    return updated
