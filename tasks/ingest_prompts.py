@@ -26,7 +26,7 @@ def ingest_prompts(place: Place, config: PromptsConfig, policy: ModelRef, seed: 
     loaded = load_prompts(config.source, seed=seed)
     encode = partial(encode_prompt, load_tokenizer(checkpoints.open_folder(policy)))
     rows, metrics = ingest(
-        loaded.rows,
+        loaded.prompts,
         config.format,
         encode,
         num_heldout=config.num_heldout,

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from tasks.values.frozen import Frozen
+from tasks.values.optimiser import OptimiserConfig
 
 
 class AdvantageConfig(Frozen):
@@ -15,18 +16,6 @@ class AdvantageConfig(Frozen):
     truncated: Literal["keep", "mask", "zero"] = "keep"
     """Completions cut by the token limit: keep their reward; mask them out of the group and the loss; or count their
     reward as zero."""
-
-
-class OptimiserConfig(Frozen):
-    """AdamW with linear warm-up, then a constant rate; its state goes on over steps and iterations."""
-
-    learning_rate: float = Field(gt=0)
-    num_warmup_updates: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    eps: float = Field(default=1e-8, gt=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
 
 
 class GrpoConfig(Frozen):

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tasks.grpo.config import OptimiserConfig
 from tasks.values.frozen import Frozen
+from tasks.values.optimiser import OptimiserConfig
 
 
 class PairsConfig(Frozen):

@@ -1,0 +1,28 @@
+"""Settings of the libraries below us, made before they are imported: no telemetry, quiet logs, one home."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+DEFAULTS: Mapping[str, str] = {
+    # Nothing is looked up or sent outside this machine.
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    # We start the server that a run owns ourselves; Prefect's own embedded one outlives a killed run.
+    "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+    "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "TOKENIZERS_PARALLELISM": "false",
+    # With spinning threads a busy neighbour (a server is one) slows small products a hundredfold.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+
+
+def prepare_environment(root: Path) -> None:
+    """Fill in what the user has not set; Prefect's home becomes ROOT/prefect."""
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("PREFECT_HOME", str(root / "prefect"))

@@ -1,0 +1,24 @@
+"""Where the store stands."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage.errors import StorageError
+
+
+def store_root(env: Mapping[str, str], cwd: Path) -> Path:
+    """IGRPO_HOME, or ``runs`` under ``cwd``; absolute, made when it is missing.
+
+    Raises:
+        StorageError: it is a file, or can not be written to.
+    """
+    root = Path(env["IGRPO_HOME"]).expanduser() if env.get("IGRPO_HOME") else cwd / "runs"
+    root = root if root.is_absolute() else cwd / root
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"the store {root} can not be made: {error}; set IGRPO_HOME to a folder") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise StorageError(f"the store {root} can not be written to; set IGRPO_HOME to a folder of your own")
+    return root.resolve()

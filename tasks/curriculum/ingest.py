@@ -1,0 +1,96 @@
+"""Make a source's prompts ready: written down, de-duplicated, tokenised, split."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tasks.curriculum.config import PromptFormat
+from tasks.curriculum.keys import normalise, prompt_key
+from tasks.curriculum.raw import RawPrompt
+
+Encode = Callable[[str, bool], list[int]]
+
+
+def ingest(
+    raw: Sequence[RawPrompt],
+    style: PromptFormat,
+    encode: Encode,
+    *,
+    num_heldout: int,
+    max_prompt_tokens: int,
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Rows of the prompts table in the order of the source, and what was dropped.
+
+    Two prompts with one key are one prompt: the first is kept. When their answers differ, all of them are dropped, since
+    no one can say which answer is right. Prompts of more than ``max_prompt_tokens`` tokens are dropped.
+
+    Args:
+        encode: (prompt, is_chat) -> token ids.
+
+    Raises:
+        ValueError: fewer prompts are left than ``num_heldout`` + 1.
+    """
+    answers: dict[str, set[str]] = {}
+    first: dict[str, tuple[str, bool, RawPrompt]] = {}
+    for prompt in raw:
+        text, is_chat = written(prompt, style)
+        key = prompt_key(text)
+        answers.setdefault(key, set()).add(normalise(prompt.answer))
+        first.setdefault(key, (text, is_chat, prompt))
+    rows, too_long = [], 0
+    for key, (text, is_chat, prompt) in first.items():
+        if len(answers[key]) > 1:
+            continue
+        ids = encode(text, is_chat)
+        if len(ids) > max_prompt_tokens:
+            too_long += 1
+            continue
+        rows.append(
+            {
+                "prompt_id": key[:16],
+                "prompt_key": key,
+                "split": "train",
+                "prompt": text,
+                "is_chat": is_chat,
+                "prompt_token_ids": ids,
+                "answer": prompt.answer,
+                "metadata": json.dumps(prompt.metadata, ensure_ascii=False, sort_keys=True, default=str),
+            }
+        )
+    if len(rows) <= num_heldout:
+        raise ValueError(
+            f"{len(rows)} usable prompts ({len(raw)} read, {too_long} longer than {max_prompt_tokens} tokens) leave none "
+            f"to train on beside {num_heldout} held out; lower prompts.num_heldout or give more prompts"
+        )
+    heldout = set(heldout_keys([row["prompt_key"] for row in rows], num_heldout))
+    rows = [{**row, "split": "heldout" if row["prompt_key"] in heldout else "train"} for row in rows]
+    conflicts = sum(len(found) > 1 for found in answers.values())
+    return rows, {
+        "num_read": float(len(raw)),
+        "num_duplicates": float(len(raw) - len(first)),
+        "num_conflicting": float(conflicts),
+        "num_too_long": float(too_long),
+        "num_train": float(len(rows) - num_heldout),
+        "num_heldout": float(num_heldout),
+    }
+
+
+def written(prompt: RawPrompt, style: PromptFormat) -> tuple[str, bool]:
+    """The text that is kept, and whether it is a chat (JSON of messages, keys sorted)."""
+    if isinstance(prompt.prompt, str):
+        text = style.template.replace("{prompt}", prompt.prompt)
+        if style.style == "plain":
+            return text, False
+        messages = [{"role": "user", "content": text}]
+    else:
+        messages = prompt.prompt
+    if style.system and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": style.system}, *messages]
+    messages = [{**message, "content": normalise(message["content"])} for message in messages]
+    return json.dumps(messages, ensure_ascii=False, sort_keys=True), True
+
+
+def heldout_keys(keys: Sequence[str], num_heldout: int) -> list[str]:
+    """The ``num_heldout`` keys whose hash is smallest: independent of their order, of the process and of the run."""
+    return sorted(keys, key=lambda key: hashlib.sha256(f"heldout:{key}".encode()).hexdigest())[:num_heldout]

@@ -1,0 +1,96 @@
+"""Log-probabilities of completion tokens under a model, without ever holding [B, T, V]."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tasks.grpo.batch import PaddedBatch
+
+CHUNK_LOGITS = 1 << 24
+"""Logits held at once (16.8 M, 67 MB in float32); a chunk has this many divided by the vocabulary size tokens."""
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """[B, C] nats and entropies (nats), C the longest completion; zeros where there is no completion token."""
+
+    logprobs_BC: Tensor
+    entropy_BC: Tensor
+
+
+def completion_logprobs(model: nn.Module, batch: PaddedBatch, temperatures_B: Tensor) -> TokenLogprobs:
+    """log softmax(logits / temperature) of each completion token, in float32 or better, and the entropy there.
+
+    The logits of position t predict token t + 1, so a completion that begins at ``start`` reads hidden states from
+    ``start - 1`` on. Only those positions go through the output layer, in chunks that are recomputed in the backward
+    pass: memory grows with the hidden size, not with the vocabulary.
+
+    Args:
+        model: a transformers causal language model (``get_decoder``/``get_output_embeddings``).
+        temperatures_B: [B] the temperature each completion was sampled at, > 0.
+
+    Errors: ValueError for a prompt without tokens (its first completion token has nothing to be predicted from).
+    """
+    if bool((batch.starts_B < 1).any()):
+        raise ValueError("a prompt has no tokens: the first completion token has nothing to be predicted from")
+    hidden_BTD = model.get_decoder()(  # type: ignore[operator]
+        input_ids=batch.input_ids_BT,
+        attention_mask=batch.attention_mask_BT,
+        position_ids=(batch.attention_mask_BT.cumsum(dim=1) - 1).clamp(min=0),
+        use_cache=False,
+    ).last_hidden_state
+    mask_BC = batch.completion_mask_BC
+    rows_N, columns_N = mask_BC.nonzero(as_tuple=True)
+    positions_N = batch.starts_B[rows_N] + columns_N
+    hidden_ND = hidden_BTD[rows_N, positions_N - 1]
+    targets_N = batch.input_ids_BT[rows_N, positions_N]
+    logprobs_N, entropy_N = _chunked(model, hidden_ND, targets_N, temperatures_B[rows_N])
+    zeros_BC = torch.zeros(mask_BC.shape, dtype=logprobs_N.dtype, device=logprobs_N.device)
+    return TokenLogprobs(
+        zeros_BC.index_put((rows_N, columns_N), logprobs_N),
+        zeros_BC.index_put((rows_N, columns_N), entropy_N),
+    )
+
+
+def _chunked(model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor) -> tuple[Tensor, Tensor]:
+    output = model.get_output_embeddings()  # type: ignore[operator]
+    softcap = getattr(model.config, "final_logit_softcapping", None)
+
+    def of_chunk(hidden: Tensor, targets: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
+        logits_NV = output(hidden)
+        if softcap is not None:
+            logits_NV = softcap * torch.tanh(logits_NV / softcap)
+        return selected_logprobs_and_entropy(logits_NV, targets, temperatures)
+
+    size = max(1, CHUNK_LOGITS // output.weight.shape[0])
+    if len(targets_N) <= size:
+        return of_chunk(hidden_ND, targets_N, temperatures_N)
+    parts = [
+        checkpoint(of_chunk, hidden, targets, temperatures, use_reentrant=False)
+        for hidden, targets, temperatures in zip(
+            hidden_ND.split(size), targets_N.split(size), temperatures_N.split(size), strict=True
+        )
+    ]
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def selected_logprobs_and_entropy(
+    logits_NV: Tensor, targets_N: Tensor, temperatures_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """log softmax(logits / temperature) at the targets, and the entropy -sum p log p, both [N], float32 or better.
+
+    A token that can not occur (logit -inf) adds exactly 0 to the entropy: its log-probability is replaced before the
+    product, since 0 * -inf is NaN forward and backward.
+    """
+    logprobs_NV = torch.log_softmax(_at_least_float32(logits_NV) / temperatures_N[:, None], dim=-1)
+    selected_N = logprobs_NV.gather(1, targets_N[:, None]).squeeze(1)
+    with torch.no_grad():  # a metric here: it must not double the memory of the backward pass
+        finite_NV = torch.where(torch.isinf(logprobs_NV), 0.0, logprobs_NV)
+        entropy_N = -(logprobs_NV.exp() * finite_NV).sum(dim=-1)
+    return selected_N, entropy_N
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

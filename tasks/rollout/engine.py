@@ -1,0 +1,99 @@
+"""What an engine is asked, what it answers, and the check that both fit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tasks.rollout.config import SamplingConfig
+
+FinishReason = Literal["stop", "length", "abort"]
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Take the most likely token each time; for evaluation only."""
+
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupRequest:
+    """One prompt and the seeds of its samples: as many samples as seeds, all seeds of a run distinct."""
+
+    group_id: str
+    prompt_id: str
+    prompt_token_ids: tuple[int, ...]
+    answer: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sample. ``sampler_logprobs``: nats, one per id, of the distribution sampled from; None when not known.
+
+    finish_reason: "stop" for an end-of-sequence id or a stop string, "length" for the token or context limit, "abort"
+    when the engine gave up on it.
+    """
+
+    group_id: str
+    sample_index: int
+    completion_token_ids: tuple[int, ...]
+    sampler_logprobs: tuple[float, ...] | None
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A prompt that the engine can not answer, for example ``prompt_too_long``."""
+
+    group_id: str
+    prompt_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class GenerationResult:
+    completions: list[Completion]
+    skipped: list[Skipped]
+
+
+class Engine(Protocol):
+    """Samples completions; holds no state that changes an answer between calls."""
+
+    def generate(
+        self, requests: Sequence[GroupRequest], sampling: SamplingConfig | Greedy, on_progress: OnProgress
+    ) -> GenerationResult: ...
+
+
+class EngineError(Exception):
+    """An engine's answer does not fit what it was asked."""
+
+
+def check_result(requests: Sequence[GroupRequest], result: GenerationResult) -> None:
+    """Every group answered with exactly its samples or listed as skipped, matched by id, never by position.
+
+    Raises:
+        EngineError: names the group and sample at fault.
+    """
+    asked = {(request.group_id, index) for request in requests for index in range(len(request.seeds))}
+    skipped = {skip.group_id for skip in result.skipped}
+    if unknown := skipped - {request.group_id for request in requests}:
+        raise EngineError(f"group {min(unknown)} was skipped but never asked for")
+    expected = {key for key in asked if key[0] not in skipped}
+    answered = [(completion.group_id, completion.sample_index) for completion in result.completions]
+    if len(set(answered)) < len(answered):
+        twice = next(key for key in answered if answered.count(key) > 1)
+        raise EngineError(f"sample {twice[1]} of group {twice[0]} was answered twice")
+    if wrong := expected.symmetric_difference(answered):
+        group, sample = min(wrong)
+        how = "not answered" if (group, sample) in expected else "answered but not asked for"
+        raise EngineError(f"sample {sample} of group {group} was {how} ({len(answered)} answers, {len(expected)} expected)")
+    for completion in result.completions:
+        logprobs = completion.sampler_logprobs
+        if logprobs is not None and len(logprobs) != len(completion.completion_token_ids):
+            raise EngineError(
+                f"sample {completion.sample_index} of group {completion.group_id} has {len(logprobs)} log-probs for "
+                f"{len(completion.completion_token_ids)} tokens"
+            )

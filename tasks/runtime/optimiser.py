@@ -1,0 +1,88 @@
+"""AdamW with warm-up and clipping, and its state as data (safetensors and JSON) that loads back bit for bit."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tasks.values.optimiser import OptimiserConfig
+
+STATE_FILE = "optimiser.safetensors"
+COUNTERS_FILE = "optimiser.json"
+
+
+class NonFinite(Exception):
+    """A loss or gradient that is not a finite number; the message names the rows that caused it."""
+
+
+class Optimiser:
+    """AdamW over named parameters; counts its updates, so that warm-up goes on after a resume."""
+
+    def __init__(self, named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimiserConfig) -> None:
+        self.config = config
+        self.num_updates = 0
+        named = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._adamw = torch.optim.AdamW(
+            self._parameters,
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+        )
+
+    def zero_grad(self) -> None:
+        self._adamw.zero_grad(set_to_none=True)
+
+    def update(self) -> float:
+        """Clip the gradient to ``max_grad_norm``, apply it, and give its norm before clipping.
+
+        Raises:
+            NonFinite: the norm is not finite; the weights are unchanged.
+        """
+        norm = float(nn.utils.clip_grad_norm_(self._parameters, self.config.max_grad_norm))
+        if not torch.isfinite(torch.tensor(norm)):
+            raise NonFinite(f"the gradient norm is {norm}")
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate_at(self.num_updates, self.config)
+        self._adamw.step()
+        self.num_updates += 1
+        return norm
+
+    def save(self, folder: Path) -> None:
+        """Write moments and counters into ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors: dict[str, torch.Tensor] = {}
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            for key, value in self._adamw.state.get(parameter, {}).items():
+                tensors[f"{key}:{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
+        save_file(tensors, folder / STATE_FILE)
+        (folder / COUNTERS_FILE).write_text(json.dumps({"num_updates": self.num_updates}) + "\n")
+
+    def load(self, folder: Path) -> None:
+        """Go on from a saved state.
+
+        Raises:
+            ValueError: the state belongs to other parameters.
+        """
+        self.num_updates = int(json.loads((folder / COUNTERS_FILE).read_text())["num_updates"])
+        tensors = load_file(folder / STATE_FILE)
+        owners = {key.split(":", 1)[1] for key in tensors}
+        if foreign := owners - set(self._names):
+            raise ValueError(f"{folder} holds the state of other parameters: {sorted(foreign)[:3]}")
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            keys = [key for key in tensors if key.split(":", 1)[1] == name]
+            if keys:
+                state = {key.split(":", 1)[0]: tensors[key] for key in keys}
+                self._adamw.state[parameter] = {
+                    key: value if key == "step" else value.to(parameter.device) for key, value in state.items()
+                }
+
+
+def learning_rate_at(update: int, config: OptimiserConfig) -> float:
+    """Linear warm-up over ``num_warmup_updates``, then constant: lr * min(1, (update + 1) / (warm-up + 1))."""
+    return config.learning_rate * min(1.0, (update + 1) / (config.num_warmup_updates + 1))
