@@ -10,7 +10,7 @@ from tasks.generate import generate
 from tasks.ingest_prompts import ingest_prompts
 from tasks.label_samples import label_samples
 from tasks.mix_replay import mix_replay
-from tasks.report import open_iteration, record_iteration
+from tasks.report import open_iteration, record_bootstrap, tidy_up
 from tasks.retrain_reward import found_reward_model
 from tasks.score import score
 from tasks.select_prompts import select_prompts
@@ -55,13 +55,17 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
         place, training, policy, config.reward_model.training, machine, derive_seed(seed, 0, "reward")
     )
     measured = evaluate_policy(place.at(iteration=0, section="evaluation"), config, prompts, policy, reward_model)
-    return record_iteration(
+    record = record_bootstrap(
         opened,
-        policy=policy,
-        reference=policy,
-        reward_model=reward_model,
-        scored_by=reward_model,
-        champion=policy,
-        tables={"prompts": prompts, "pairs": pairs, "reward_training": training, "evaluation": measured.evaluation},
-        steps=[],
+        policy,
+        reward_model,
+        {
+            "prompts": prompts,
+            "pairs": pairs,
+            "reward_training": training,
+            "evaluation": measured.evaluation,
+            "champion_evaluation": measured.evaluation,
+        },
     )
+    tidy_up(place, record, [])
+    return record

@@ -13,7 +13,7 @@ from tasks.label_samples import label_samples
 from tasks.lineage import hold_lineage, last_record, pair_history, plan_iterations, remember_recipe
 from tasks.mix_replay import mix_replay
 from tasks.promote import promote
-from tasks.report import Step, open_iteration, record_iteration, report_step
+from tasks.report import Step, open_iteration, record_iteration, report_step, tidy_up
 from tasks.retrain_reward import retrain_reward
 from tasks.score import score
 from tasks.select_prompts import select_prompts
@@ -40,7 +40,7 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
     """One outer iteration: the reference is frozen, the policy takes M steps, the reward model learns from them."""
     seed, machine, prompts = config.seed, config.machine, last.tables["prompts"]
     opened = open_iteration(place)
-    reference = policy = last.policy
+    policy = last.policy  # also the reference, frozen until the next iteration
 
     steps: list[Step] = []
     for number in range(1, config.num_steps + 1):
@@ -88,16 +88,10 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         derive_seed(seed, place.iteration, "reward"),
     )
     champion = promote(place, policy, measured.evaluation, last, config.promotion, derive_seed(seed, "promotion"))
-    return record_iteration(
-        opened,
-        policy=policy,
-        reference=reference,
-        reward_model=reward_model,
-        scored_by=last.reward,
-        champion=champion,
-        tables={"prompts": prompts, "pairs": pairs, "reward_training": training, "evaluation": measured.evaluation},
-        steps=steps,
-    )
+    tables = {"prompts": prompts, "pairs": pairs, "reward_training": training, "evaluation": measured.evaluation}
+    record = record_iteration(opened, last, policy, reward_model, champion, tables, steps)
+    tidy_up(place, record, steps)
+    return record
 
 
 def run_step(place: Place, config: PipelineConfig, last: IterationRecord, policy: ModelRef, number: int) -> Step:
@@ -117,9 +111,7 @@ def run_step(place: Place, config: PipelineConfig, last: IterationRecord, policy
         config.rollout.group_size,
         derive_seed(seed, place.iteration, number, "rollouts"),
     )
-    rewards = score(
-        place, selection, completions, last.reward, config.scoring, config.reward_model.training, machine
-    )
+    rewards = score(place, selection, completions, last.reward, config.scoring, config.reward_model.training, machine)
     samples = build_samples(place, completions, rewards, config.update.advantages)
     updated = update_policy(
         place,

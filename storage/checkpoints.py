@@ -57,7 +57,9 @@ def open_folder(ref: ModelRef) -> Path:
     folder = Path(ref.uri)
     manifest = _manifest_of(ref)
     if manifest.pruned:
-        raise PrunedCheckpoint(f"the weights of {folder} were removed to save space; an iteration's last step keeps its own")
+        raise PrunedCheckpoint(
+            f"the weights of {folder} were removed to save space; an iteration's last step keeps its own"
+        )
     if (str(folder), ref.digest) not in _verified:
         manifest.verify(folder)
         _verified.add((str(folder), ref.digest))

@@ -169,3 +169,54 @@ def sweep(place: Place) -> int:
     if swept:
         log.warning("removed %d unfinished writes of an interrupted run from %s", swept, place.lineage_folder)
     return swept
+
+
+def flattened(recipe: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """A recipe as dotted keys and text values, for people to compare runs by."""
+    flat: dict[str, str] = {}
+    for key, value in recipe.items():
+        name = f"{prefix}.{key}" if prefix else key
+        if isinstance(value, dict) and value:
+            flat |= flattened(value, name)
+        else:
+            flat[name] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return flat
+
+
+def summary_of(root: Path, lineage: str) -> dict[str, Any]:
+    """The lineage's finished iterations in numbers, from their records; a number that was not measured is null."""
+    found = records(root, lineage)
+    if not found:
+        return {}
+    return {
+        "lineage": lineage,
+        "recipe": read_recipe(root, lineage)["name"],
+        "baseline_accuracy": found[0].metrics.get("evaluation/accuracy"),
+        "baseline_greedy_accuracy": found[0].metrics.get("evaluation/greedy_accuracy"),
+        "baseline_accuracy_given_working": found[0].metrics.get("evaluation/accuracy_given_working"),
+        "iterations": [_summary_row(record) for record in found[1:]],
+    }
+
+
+def _summary_row(record: IterationRecord) -> dict[str, Any]:
+    value = record.metrics.get
+    return {
+        "iteration": record.iteration,
+        "reward_mean": value("reward_mean"),
+        "accuracy_before": value("evaluation/accuracy_before"),
+        "accuracy_after": value("evaluation/accuracy"),
+        "greedy_accuracy_after": value("evaluation/greedy_accuracy"),
+        "accuracy_given_working_after": value("evaluation/accuracy_given_working"),
+        "working_share_after": value("evaluation/working_share"),
+        "reward_model_accuracy_before": value("reward_model/heldout_accuracy_before"),
+        "reward_model_accuracy_after": value("reward_model/heldout_accuracy_after"),
+        "reward_model_auc_before": value("reward_model/heldout_auc_before"),
+        "reward_model_auc_after": value("reward_model/heldout_auc_after"),
+        "num_fresh": int(value("replay/num_fresh", 0)),
+        "num_replayed": int(value("replay/num_replayed", 0)),
+        "policy_version": int(record.policy.version),
+        "reward_version": int(record.reward.version),
+        "champion_version": int(record.champion.version),
+        "promotion": record.promotion,
+        "seconds": round(record.seconds, 3),
+    }

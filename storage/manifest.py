@@ -81,7 +81,9 @@ class Manifest(Frozen):
             path = folder / part.name
             size = path.stat().st_size if path.is_file() else None
             if size != part.size:
-                broken.append(f"{part.name} has {'no file' if size is None else f'{size} bytes'}, {part.size} committed")
+                broken.append(
+                    f"{part.name} has {'no file' if size is None else f'{size} bytes'}, {part.size} committed"
+                )
         return broken
 
     def verify(self, folder: Path) -> None:
@@ -159,3 +161,11 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n")
+
+
+def created_at(folder: Path) -> str:
+    """When a committed folder was committed (UTC, ISO 8601)."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise CorruptArtifact(f"{folder} holds nothing committed; {_cure(folder)}")
+    return manifest.created_at

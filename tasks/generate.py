@@ -1,7 +1,5 @@
 """Sample completions from the current policy."""
 
-from collections.abc import Callable
-
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -10,7 +8,7 @@ from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.rollout.config import EngineConfig, SamplingConfig
-from tasks.rollout.engine import Engine, Greedy
+from tasks.rollout.engine import Greedy
 from tasks.rollout.engines import make_engine
 from tasks.rollout.prompting import eos_token_ids
 from tasks.rollout.rollouts import completion_rows, requests_for
@@ -35,7 +33,11 @@ def generate(
     provenance = Provenance(
         stage="completions",
         inputs={"selection": selection.digest, "policy": policy.digest},
-        config={"engine": engine.model_dump(mode="json"), "sampling": sampling.model_dump(mode="json"), "num_samples": num_samples},
+        config={
+            "engine": engine.model_dump(mode="json"),
+            "sampling": sampling.model_dump(mode="json"),
+            "num_samples": num_samples,
+        },
         seed=seed,
     )
     return _completions(place, selection, policy, engine, sampling, machine, num_samples, provenance, seed)
@@ -55,7 +57,10 @@ def generate_greedily(
     provenance = Provenance(
         stage="completions",
         inputs={"selection": selection.digest, "policy": policy.digest},
-        config={"engine": engine.model_dump(mode="json"), "greedy": {"max_new_tokens": greedy.max_new_tokens, "stop": greedy.stop}},
+        config={
+            "engine": engine.model_dump(mode="json"),
+            "greedy": {"max_new_tokens": greedy.max_new_tokens, "stop": greedy.stop},
+        },
     )
     return _completions(place, selection, policy, engine, greedy, machine, 1, provenance, 0)
 

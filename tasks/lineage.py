@@ -11,7 +11,8 @@ from prefect.cache_policies import NO_CACHE
 
 from storage import lineages, lock, tracking
 from storage.home import store_root
-from storage.refs import Place
+from storage.lineages import IterationRecord
+from storage.refs import DatasetRef, Place
 
 
 @contextmanager
@@ -41,3 +42,16 @@ def plan_iterations(place: Place, completed: int, num_iterations: int) -> list[i
     """The iterations to run: what is left of an interrupted request, or ``num_iterations`` new ones."""
     target = lineages.target_iteration(place, completed, num_iterations)
     return list(range(completed + 1, target + 1))
+
+
+@task(cache_policy=NO_CACHE)
+def last_record(place: Place) -> IterationRecord | None:
+    """The newest finished iteration, None before the bootstrap is finished."""
+    return lineages.latest_record(Path(place.root), place.lineage)
+
+
+@task(cache_policy=NO_CACHE)
+def pair_history(place: Place) -> list[DatasetRef]:
+    """The new pairs of every iteration before this one, the reward model's initial set included."""
+    earlier = lineages.records(Path(place.root), place.lineage)
+    return [record.tables["pairs"] for record in earlier if record.iteration < place.iteration]

@@ -21,7 +21,12 @@ from tasks.runtime.progress import progress
 
 @task(cache_policy=NO_CACHE)
 def found_reward_model(
-    place: Place, training: DatasetRef, policy: ModelRef, config: RewardTrainingConfig, machine: MachineConfig, seed: int
+    place: Place,
+    training: DatasetRef,
+    policy: ModelRef,
+    config: RewardTrainingConfig,
+    machine: MachineConfig,
+    seed: int,
 ) -> ModelRef:
     """The initial reward model: the policy's backbone and a new scalar head, trained on the initial pairs."""
     provenance = Provenance(

@@ -43,10 +43,12 @@ def score(
         return found
     rows = tables.read(completions)
     items = items_of(rows, tables.read(selection))
-    with (
-        progress("verify", "completions") as on_progress,
-        VerifierPool(config.verifiers, config.num_workers, config.row_deadline_seconds) as pool,
-    ):
+    pool = residents.get(
+        "verifiers",
+        config.model_dump_json(),
+        lambda: VerifierPool(config.verifiers, config.num_workers, config.row_deadline_seconds),
+    )
+    with progress("verify", "completions") as on_progress:
         verdicts = pool.score(items, on_progress)
     scores = None
     if reward_model is not None:

@@ -22,7 +22,7 @@ class PromptFormat(Frozen):
         if self.template.count("{prompt}") != 1:
             raise ValueError(f"template {self.template!r} must contain {{prompt}} exactly once")
         if self.style == "plain" and self.system:
-            raise ValueError("a system message needs style = \"chat\"")
+            raise ValueError('a system message needs style = "chat"')
         return self
 
 
@@ -81,7 +81,8 @@ class ReasoningGymPrompts(Frozen):
 
 
 PromptSource = Annotated[
-    ArithmeticPrompts | JsonlPrompts | ParquetPrompts | DatasetsPrompts | ReasoningGymPrompts, Field(discriminator="kind")
+    ArithmeticPrompts | JsonlPrompts | ParquetPrompts | DatasetsPrompts | ReasoningGymPrompts,
+    Field(discriminator="kind"),
 ]
 
 

@@ -1,12 +1,11 @@
 """Make a source's prompts ready: written down, de-duplicated, tokenised, split."""
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tasks.curriculum.config import PromptFormat
-from tasks.curriculum.keys import normalise, prompt_key
+from tasks.curriculum.keys import heldout_rank, normalise, prompt_key
 from tasks.curriculum.raw import RawPrompt
 
 Encode = Callable[[str, bool], list[int]]
@@ -93,4 +92,4 @@ def written(prompt: RawPrompt, style: PromptFormat) -> tuple[str, bool]:
 
 def heldout_keys(keys: Sequence[str], num_heldout: int) -> list[str]:
     """The ``num_heldout`` keys whose hash is smallest: independent of their order, of the process and of the run."""
-    return sorted(keys, key=lambda key: hashlib.sha256(f"heldout:{key}".encode()).hexdigest())[:num_heldout]
+    return sorted(keys, key=heldout_rank)[:num_heldout]

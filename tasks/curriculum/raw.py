@@ -45,7 +45,9 @@ def from_columns(
 def _from_row(row: Mapping[str, Any], number: int, prompt_column: str, answer_column: str, where: str) -> RawPrompt:
     prompt, answer = row.get(prompt_column), row.get(answer_column)
     if answer is None or answer == "":
-        raise ValueError(f"row {number} of {where} has no {answer_column!r}: a prompt without an answer can not be verified")
+        raise ValueError(
+            f"row {number} of {where} has no {answer_column!r}: a prompt without an answer can not be verified"
+        )
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
         raise ValueError(f"row {number} of {where}: {answer_column!r} is {type(answer).__name__}, not text or a number")
     if isinstance(prompt, str) and prompt.strip():

@@ -34,12 +34,12 @@ def load_prompts(source: PromptSource, *, seed: int) -> LoadedPrompts:
 def arithmetic(source: ArithmeticPrompts, seed: int) -> LoadedPrompts:
     """Distinct chain-arithmetic problems."""
     rng = random.Random(seed)  # noqa: S311  # problems, not secrets
-    problems: dict[str, int] = {}
+    problems: dict[str, str] = {}
     for _ in range(MAX_DRAWS_PER_PROBLEM * source.num_prompts):
         text, answer = make_problem(rng, source.min_terms, source.max_terms)
         problems[text] = answer
         if len(problems) == source.num_prompts:
-            return LoadedPrompts([RawPrompt(text, str(answer), {}) for text, answer in problems.items()], [])
+            return LoadedPrompts([RawPrompt(text, answer, {}) for text, answer in problems.items()], [])
     raise ValueError(
         f"{source.num_prompts} distinct problems of {source.min_terms} to {source.max_terms} terms could not be found; "
         "lower prompts.source.num_prompts or raise max_terms"

@@ -15,9 +15,7 @@ class Interval:
     high: float
 
 
-def paired_bootstrap(
-    differences: Sequence[float], *, confidence: float, num_resamples: int, seed: int
-) -> Interval:
+def paired_bootstrap(differences: Sequence[float], *, confidence: float, num_resamples: int, seed: int) -> Interval:
     """Percentile bootstrap of the mean difference, resampling pairs (prompts) with replacement.
 
     Args:

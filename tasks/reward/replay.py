@@ -64,7 +64,9 @@ def mix(
         twice = next(pair for pair in ids if ids.count(pair) > 1)
         raise ValueError(f"pair {twice} stands twice in the new rows and the history")
     if leaked := [row["pair_id"] for row in [*fresh, *history] if row["prompt_key"] in heldout_keys]:
-        raise ValueError(f"{len(leaked)} pairs belong to held-out prompts (first: {leaked[0]}); they may never be trained on")
+        raise ValueError(
+            f"{len(leaked)} pairs belong to held-out prompts (first: {leaked[0]}); they may never be trained on"
+        )
     count = num_replayed(len(fresh), len(history), config)
     replayed = sorted(history, key=lambda row: derive_seed(seed, row["pair_id"]))[:count]
     rows = [{**row, "is_replayed": False} for row in fresh] + [{**row, "is_replayed": True} for row in replayed]

@@ -56,7 +56,9 @@ class RewardTrainer:
             "num_replayed": float(sum(row["is_replayed"] for row in rows)),
         }
         if rows and not pairs:
-            raise ValueError(f"no usable pairs: all {len(rows)} are equal after {self.config.max_tokens} tokens; raise max_tokens")
+            raise ValueError(
+                f"no usable pairs: all {len(rows)} are equal after {self.config.max_tokens} tokens; raise max_tokens"
+            )
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
         order = list(range(len(pairs)))
         losses: list[Tensor] = []

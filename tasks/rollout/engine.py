@@ -89,7 +89,9 @@ def check_result(requests: Sequence[GroupRequest], result: GenerationResult) -> 
     if wrong := expected.symmetric_difference(answered):
         group, sample = min(wrong)
         how = "not answered" if (group, sample) in expected else "answered but not asked for"
-        raise EngineError(f"sample {sample} of group {group} was {how} ({len(answered)} answers, {len(expected)} expected)")
+        raise EngineError(
+            f"sample {sample} of group {group} was {how} ({len(answered)} answers, {len(expected)} expected)"
+        )
     for completion in result.completions:
         logprobs = completion.sampler_logprobs
         if logprobs is not None and len(logprobs) != len(completion.completion_token_ids):

@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 
 
-def requests_for(selection: Sequence[Row], *, num_samples: int, seed_parts: tuple[int | str, ...]) -> list[GroupRequest]:
+def requests_for(
+    selection: Sequence[Row], *, num_samples: int, seed_parts: tuple[int | str, ...]
+) -> list[GroupRequest]:
     """One request per selected prompt; each sample's seed is hashed from (seed_parts, group id, sample index)."""
     return [
         GroupRequest(
@@ -57,9 +59,7 @@ def completion_rows(
                 "sample_index": completion.sample_index,
                 "prompt_token_ids": list(request.prompt_token_ids),
                 "completion_token_ids": list(ids),
-                "sampler_logprobs": None
-                if completion.sampler_logprobs is None
-                else list(completion.sampler_logprobs),
+                "sampler_logprobs": None if completion.sampler_logprobs is None else list(completion.sampler_logprobs),
                 "finish_reason": completion.finish_reason,
                 "is_truncated": completion.finish_reason == "length" and not (ids and ids[-1] in eos_ids),
                 "text": decode_completion(tokenizer, ids, eos_ids),

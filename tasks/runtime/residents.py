@@ -18,7 +18,7 @@ def get(slot: str, digest: str, load: Callable[[], T]) -> T:
     held = _residents.get(slot)
     if held is not None and held[0] == digest:
         return held[1]  # type: ignore[return-value]  # a slot holds one type, by its users' agreement
-    _residents.pop(slot, None)  # freed before loading: two models at once may not fit
+    drop(slot)  # freed before loading: two models at once may not fit
     value = load()
     _residents[slot] = (digest, value)
     return value
@@ -37,10 +37,13 @@ def keep(slot: str, digest: str, value: object) -> None:
 
 
 def drop(slot: str) -> None:
-    """Empty a slot whose object is about to change in place."""
-    _residents.pop(slot, None)
+    """Empty a slot; an object that has a ``close`` (child processes, say) is closed."""
+    _, value = _residents.pop(slot, ("", None))
+    if (close := getattr(value, "close", None)) is not None:
+        close()
 
 
 def clear() -> None:
-    """Forget every resident (frees their memory)."""
-    _residents.clear()
+    """Forget every resident (frees their memory and ends their processes)."""
+    for slot in list(_residents):
+        drop(slot)

@@ -11,7 +11,7 @@ RESERVED_SOURCES = {"reward_model", "step"}
 
 
 class ExactVerifier(Frozen):
-    """1.0 when the extracted answer equals the gold answer after trimming and NFC, else 0.0."""
+    """1.0 when the extracted answer equals the gold answer after trimming and NFKC, else 0.0."""
 
     kind: Literal["exact"]
     name: str = Field(default="exact", pattern=SOURCE_NAME)
@@ -37,7 +37,7 @@ class ReasoningGymVerifier(Frozen):
     name: str = Field(default="reasoning_gym", pattern=SOURCE_NAME)
     weight: float = 1.0
     answer_tag: str = ""
-    """"" takes the last number or, for tasks with text answers, the whole trimmed completion (see the verifier)."""
+    """Empty: the last number of the completion or, where the gold answer is text, the whole trimmed completion."""
 
 
 class FormatVerifier(Frozen):
@@ -77,7 +77,9 @@ class ScoringConfig(Frozen):
     @classmethod
     def _name_the_cure(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("verifiers") in ([], ()):
-            raise ValueError("at least one verifier is needed: it labels the reward model's samples and evaluates the policy")
+            raise ValueError(
+                "at least one verifier is needed: it labels the reward model's samples and evaluates the policy"
+            )
         return values
 
     @model_validator(mode="after")

@@ -1,0 +1,20 @@
+"""The verifiers by their settings; runs in the verifier processes only."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tasks.verifiers import exact, mathematics, reasoning, tag_format
+from tasks.verifiers.config import (
+    ExactVerifier,
+    FormatVerifier,
+    MathVerifier,
+    ReasoningGymVerifier,
+)
+from tasks.verifiers.verdict import ScoreItem, Verdict
+
+VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
+    ExactVerifier: exact.verify,
+    MathVerifier: mathematics.verify,
+    ReasoningGymVerifier: reasoning.verify,
+    FormatVerifier: tag_format.verify,
+}
