@@ -16,6 +16,8 @@ DEFAULTS: Mapping[str, str] = {
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     # With spinning threads a busy neighbour (a server is one) slows small products a hundredfold.
     "OMP_WAIT_POLICY": "PASSIVE",
 }

@@ -43,19 +43,24 @@ class IterationRecord(Frozen):
 
 def record_recipe(place: Place, recipe: dict[str, Any]) -> None:
     """Write the recipe of a new lineage; for an old one, RecipeConflict names every key that differs."""
+    require_same_recipe(Path(place.root), place.lineage, recipe)
     path = place.lineage_folder / RECIPE_FILE
-    if path.is_file():
-        recorded = read_recipe(Path(place.root), place.lineage)
-        if lines := differences(_fixed(recorded), _fixed(recipe)):
-            listed = "\n".join(f"  {line}" for line in lines)
-            raise RecipeConflict(
-                f"lineage {place.lineage!r} was started with another recipe:\n{listed}\n"
-                "Run it with the recorded values, or branch: start another lineage with --lineage NAME."
-            )
+    if not path.is_file():
+        require_token(place)
+        record = {"format": 1, "recipe": recipe, "created_at": utc_now(), "code": code().model_dump()}
+        files.write_atomic(path, json.dumps(record, indent=1, sort_keys=True).encode())
+
+
+def require_same_recipe(root: Path, lineage: str, recipe: dict[str, Any]) -> None:
+    """RecipeConflict when the lineage exists and was started with another recipe (``FREE_KEYS`` may differ)."""
+    if not (root / lineage / RECIPE_FILE).is_file():
         return
-    require_token(place)
-    record = {"format": 1, "recipe": recipe, "created_at": utc_now(), "code": code().model_dump()}
-    files.write_atomic(path, json.dumps(record, indent=1, sort_keys=True).encode())
+    if lines := differences(_fixed(read_recipe(root, lineage)), _fixed(recipe)):
+        listed = "\n".join(f"  {line}" for line in lines)
+        raise RecipeConflict(
+            f"lineage {lineage!r} was started with another recipe:\n{listed}\n"
+            "Run it with the recorded values, or branch: start another lineage with --lineage NAME."
+        )
 
 
 def read_recipe(root: Path, lineage: str) -> dict[str, Any]:

@@ -68,3 +68,17 @@ def _who_holds(folder: Path, lineage: str) -> str:
     holder = read_holder(folder)
     who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')} since {holder.get('since', '?')}"
     return f"lineage {lineage!r} is held by {who}; wait for it, stop it, or take another name (--lineage NAME)"
+
+
+def probe(root: Path, lineage: str) -> None:
+    """LineageBusy when a live process holds the lineage now: a courtesy before long preparations, not a lock."""
+    path = root / lineage / LOCK_FILE
+    if not path.is_file():
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LineageBusy(_who_holds(path.parent, lineage)) from error
+    finally:
+        os.close(descriptor)

@@ -31,6 +31,14 @@ def load_prompts(source: PromptSource, *, seed: int) -> LoadedPrompts:
     return SOURCES[type(source)](source, seed)
 
 
+def check_prompts(source: PromptSource) -> None:
+    """Refuse, before any compute, files that are not there (a hub name is looked up when it is loaded)."""
+    if isinstance(source, JsonlPrompts):
+        _files(source.path, "*.jsonl")
+    if isinstance(source, ParquetPrompts):
+        _files(source.path, "*.parquet")
+
+
 def arithmetic(source: ArithmeticPrompts, seed: int) -> LoadedPrompts:
     """Distinct chain-arithmetic problems."""
     rng = random.Random(seed)  # noqa: S311  # problems, not secrets

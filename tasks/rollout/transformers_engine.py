@@ -174,15 +174,16 @@ class _Batch:
     def _forward(self, input_ids: Tensor, mask: Tensor, layers: list[Layer]) -> tuple[Tensor, list[Layer]]:
         device = self._model.device
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
+        cache = cache_of(layers)
         output = self._model(
             input_ids=input_ids.to(device),
             attention_mask=mask.to(device),
             position_ids=positions.to(device),
-            past_key_values=cache_of(layers),
+            cache=cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        return output.logits[:, -1], layers_of(output.past_key_values)
+        return output.logits[:, -1], layers_of(cache)
 
 
 def _completion(row: _Row, reason: FinishReason) -> Completion:

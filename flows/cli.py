@@ -1,0 +1,137 @@
+"""The command line. Heavy imports happen inside the commands, so that --help answers at once."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from flows.environment import prepare_environment
+from storage.errors import RecipeConflict, StorageError, UnknownLineage
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+app = typer.Typer(
+    name="igrpo",
+    help="Iterative GRPO: a durable, lineage-tracked training loop.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe's name (see `igrpo recipes`) or a TOML file.")],
+    lineage: Annotated[str | None, typer.Option(help="Name of the lineage; the recipe's own name by default.")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Iterations to run; the recipe's by default.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set update.kl_beta=0.")
+    ] = None,
+) -> None:
+    """Run further iterations of a lineage; after an interruption the same command goes on where it stopped."""
+    from flows.recipes import load_recipe
+
+    config = load_recipe(recipe, overrides or [])
+    from flows.running import run_lineage
+
+    run_lineage(out, _root(), config, lineage or config.name, iterations or config.num_iterations)
+
+
+@app.command()
+def recipes() -> None:
+    """List the shipped recipes."""
+    from flows.recipes import shipped
+
+    for name, sentence in shipped().items():
+        out.print(f"[bold]{name:12}[/bold] {sentence}", highlight=False)
+
+
+@app.command()
+def lineage(
+    name: Annotated[str | None, typer.Argument(help="Show one lineage; all are listed without.")] = None,
+) -> None:
+    """Versions, parents, scores and aliases of a lineage."""
+    from flows.lineage_view import show_all, show_lineage
+
+    root = _root()
+    if name is None:
+        show_all(out, root)
+    else:
+        show_lineage(out, root, name)
+
+
+@app.command()
+def show(
+    table_path: Annotated[Path, typer.Argument(help="Folder of a table, for example .../step-001/rewards.")],
+    best: Annotated[bool, typer.Option("--best", help="Highest rewards first.")] = False,
+    worst: Annotated[bool, typer.Option("--worst", help="Lowest rewards first.")] = False,
+    num: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 5,
+) -> None:
+    """Show the rows of a table: completions with their rewards, other tables as they are."""
+    from flows.table_view import show_table
+
+    if best and worst:
+        raise typer.BadParameter("take --best or --worst, not both")
+    show_table(out, table_path, order="best" if best else "worst" if worst else "stored", num=num)
+
+
+@app.command()
+def ui(
+    prefect_port: Annotated[int, typer.Option(help="Port of the Prefect UI on 127.0.0.1.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI on 127.0.0.1.")] = 5000,
+) -> None:
+    """Start the Prefect and MLflow servers over the store; Ctrl-C stops both."""
+    from flows.ui import serve
+
+    serve(out, _root(), prefect_port, mlflow_port)
+
+
+@app.command()
+def doctor() -> None:
+    """Check versions, devices, threads and the store; say what is missing and how to get it."""
+    from flows.doctor import examine
+
+    if not examine(out, _root()):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _root() -> Path:
+    from storage.home import store_root
+
+    root = store_root(os.environ, Path.cwd())
+    prepare_environment(root)
+    return root
+
+
+def main() -> None:
+    """Entry point: every expected error becomes one readable line and an exit status (1 failed, 2 wrong input)."""
+    from pydantic import ValidationError
+
+    from flows.recipes import RecipeError, readable
+
+    try:
+        app()
+    except (RecipeError, RecipeConflict, UnknownLineage) as error:
+        _fail(str(error), EXIT_USAGE)
+    except ValidationError as error:
+        _fail(readable(error), EXIT_USAGE)
+    except KeyboardInterrupt:
+        _fail("stopped; the same command goes on from the last finished stage", EXIT_FAILED)
+    except (StorageError, OSError, ValueError) as error:
+        _fail(str(error), EXIT_FAILED)
+    except Exception as error:
+        if os.environ.get("IGRPO_TRACEBACK"):
+            raise
+        _fail(f"{type(error).__name__}: {error} (IGRPO_TRACEBACK=1 shows where)", EXIT_FAILED)
+
+
+def _fail(message: str, status: int) -> None:
+    err.print("[bold red]error:[/bold red] ", end="")
+    err.print(message, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(status)

@@ -1,0 +1,60 @@
+"""Lineages in the terminal: versions, parents, scores, aliases."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree
+
+from flows.summary_view import number, summary_table
+from storage import lineages, registry
+from storage.errors import UnknownLineage
+from storage.refs import Role, check_lineage_name
+
+
+def show_all(out: Console, root: Path) -> None:
+    """Every lineage of the store with its newest numbers."""
+    names = lineages.list_lineages(root)
+    if not names:
+        out.print(f"no lineage in {root} yet; start one: [bold]igrpo run quickstart[/bold]", highlight=False)
+        return
+    table = Table()
+    for heading in ("lineage", "recipe", "iterations", "accuracy", "policy", "champion"):
+        table.add_column(heading)
+    for name in names:
+        summary = lineages.read_summary(root, name)
+        rows = summary.get("iterations", [])
+        table.add_row(
+            name,
+            str(lineages.read_recipe(root, name)["name"]),
+            str(len(rows)),
+            number(rows[-1]["accuracy_after"] if rows else summary.get("baseline_accuracy")),
+            f"v{rows[-1]['policy_version']}" if rows else "-",
+            f"v{rows[-1]['champion_version']}" if rows else "-",
+        )
+    out.print(table)
+
+
+def show_lineage(out: Console, root: Path, name: str) -> None:
+    """The summary, then every registered version with what it came from."""
+    check_lineage_name(name)
+    if name not in lineages.list_lineages(root):
+        known = ", ".join(lineages.list_lineages(root)) or "none"
+        raise UnknownLineage(f"no lineage {name!r} in {root}; there are: {known}")
+    if summary := lineages.read_summary(root, name):
+        out.print(summary_table(summary))
+    accuracy = {
+        record.policy.version: record.metrics.get("evaluation/accuracy") for record in lineages.records(root, name)
+    }
+    roles: tuple[Role, Role] = ("policy", "reward")
+    for role in roles:
+        tree = Tree(f"[bold]{registry.registered_name(name, role)}[/bold]")
+        for version in registry.versions(root, name, role):
+            aliases = " ".join(f"[green]@{alias}[/green]" for alias in version.aliases)
+            score = f" accuracy {number(accuracy.get(str(version.version)))}" if role == "policy" else ""
+            node = tree.add(f"v{version.version} iteration {version.iteration}{score} {aliases}".rstrip())
+            for edge in ("parent", "reference", "reward_model"):
+                if f"grpo.{edge}" in version.tags:
+                    node.add(f"[dim]{edge.replace('_', ' ')}: {version.tags[f'grpo.{edge}']}[/dim]")
+            node.add(f"[dim]digest {version.tags.get('grpo.digest', '?')[:12]}[/dim]")
+        out.print(tree, highlight=False)
