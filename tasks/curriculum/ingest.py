@@ -37,7 +37,8 @@ def ingest(
         key = prompt_key(text)
         answers.setdefault(key, set()).add(normalise(prompt.answer))
         first.setdefault(key, (text, is_chat, prompt))
-    rows, too_long = [], 0
+    rows: list[dict[str, Any]] = []
+    too_long = 0
     for key, (text, is_chat, prompt) in first.items():
         if len(answers[key]) > 1:
             continue

@@ -26,11 +26,15 @@ def select(rows: Sequence[Row], *, num_prompts: int, seed: int, step_index: int)
     for position in range(step_index * num_prompts, (step_index + 1) * num_prompts):
         epoch, offset = divmod(position, len(train))
         if epoch not in epochs:
-            epochs[epoch] = sorted(train, key=lambda row, epoch=epoch: derive_seed(seed, epoch, row["prompt_id"]))
+            epochs[epoch] = _shuffled(train, seed, epoch)
         row = epochs[epoch][offset]
         # One prompt may come twice in a step that spans two epochs: two groups.
         chosen.append({"group_id": f"s{step_index:06d}-e{epoch:04d}-{row['prompt_id']}", **row})
     return chosen
+
+
+def _shuffled(train: Sequence[Row], seed: int, epoch: int) -> list[Row]:
+    return sorted(train, key=lambda row: derive_seed(seed, epoch, row["prompt_id"]))
 
 
 def select_heldout(rows: Sequence[Row]) -> list[dict[str, Any]]:

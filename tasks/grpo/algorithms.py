@@ -39,7 +39,7 @@ def grpo(batch: MicroBatch, config: GrpoConfig, denominator: float) -> Objective
 
     Source: DeepSeekMath, arXiv:2402.03300, eq. 3 and 4.
     """
-    weights_BC = sequence_mean_weights(batch.mask_BC)
+    weights_BC = sequence_mean_weights(batch.mask_BC).to(batch.policy_logprobs_BC.dtype)
     surrogate = clipped_surrogate(
         batch.policy_logprobs_BC,
         batch.proximal_logprobs_BC,

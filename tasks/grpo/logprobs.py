@@ -67,12 +67,8 @@ def _chunked(model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperature
     size = max(1, CHUNK_LOGITS // output.weight.shape[0])
     if len(targets_N) <= size:
         return of_chunk(hidden_ND, targets_N, temperatures_N)
-    parts = [
-        checkpoint(of_chunk, hidden, targets, temperatures, use_reentrant=False)
-        for hidden, targets, temperatures in zip(
-            hidden_ND.split(size), targets_N.split(size), temperatures_N.split(size), strict=True
-        )
-    ]
+    chunks = zip(*(torch.split(each, size) for each in (hidden_ND, targets_N, temperatures_N)), strict=True)
+    parts = [checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 

@@ -63,10 +63,10 @@ def clipped_surrogate(
 
 
 def sequence_mean_weights(mask_BT: Tensor) -> Tensor:
-    """[B, T] weights 1/length on the tokens of each sequence, 0 elsewhere; a sequence without tokens weighs nothing.
+    """[B, T] float64 weights 1/length on the tokens of each sequence, 0 elsewhere; a sequence without tokens weighs nothing.
 
     Args:
         mask_BT: [B, T] bool, true on the completion tokens that take part.
     """
     lengths_B1 = mask_BT.sum(dim=1, keepdim=True)
-    return mask_BT / lengths_B1.clamp(min=1)
+    return mask_BT.double() / lengths_B1.clamp(min=1)

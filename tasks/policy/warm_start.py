@@ -162,7 +162,7 @@ def _update(model: PreTrainedModel, optimiser: torch.optim.Optimizer, batch: lis
     if not math.isfinite(value):
         raise FloatingPointError(f"update {update} of the warm start has loss {value}; lower warm_start.learning_rate")
     optimiser.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
     optimiser.step()
     return value

@@ -80,9 +80,9 @@ def same(gold: str, answer: str) -> bool:
             return values[0] is not None and values[0] == values[1]
     if is_too_large(answer):
         return False
-    tuples = bracketed(gold), bracketed(answer)
-    if tuples[0] is not None and tuples[1] is not None:
-        (opens, items, closes), (other_opens, others, other_closes) = tuples
+    wanted, given = bracketed(gold), bracketed(answer)
+    if wanted is not None and given is not None:
+        (opens, items, closes), (other_opens, others, other_closes) = wanted, given
         return (opens, closes, len(items)) == (other_opens, other_closes, len(others)) and all(
             same(item, other) for item, other in zip(items, others, strict=True)
         )

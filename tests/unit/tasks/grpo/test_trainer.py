@@ -1,0 +1,215 @@
+"""The policy trainer: laws of the update over every algorithm, and a resume to the last bit."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from tasks.grpo.algorithms import OBJECTIVES
+from tasks.grpo.config import GrpoConfig
+from tasks.grpo.trainer import PolicyTrainer
+from tasks.runtime.optimiser import NonFinite
+from tests.conftest import make_llama
+
+PROMPT = [1, 5, 6]
+
+
+def silent(done, total):
+    return None
+
+
+def sample(index, advantage, *, length=4, group="g", masked=False, signal=True, logprobs=(), **changes):
+    ids = [(index * 7 + position * 3) % 29 + 3 for position in range(length)]
+    row = {
+        "group_id": group,
+        "sample_index": index,
+        "prompt_token_ids": PROMPT,
+        "completion_token_ids": ids,
+        "sampler_logprobs": None if logprobs == () else logprobs,
+        "temperature": 1.0,
+        "advantage": advantage,
+        "token_advantages": None,
+        "is_masked": masked,
+        "has_signal": signal,
+    }
+    return {**row, **changes}
+
+
+def config(algorithm="grpo", **changes):
+    settings = {"algorithm": algorithm, "optimiser": {"learning_rate": 1e-2, "max_grad_norm": 1e9}, "kl_beta": 0.0}
+    return GrpoConfig.model_validate({**settings, **changes})
+
+
+ROWS = [sample(0, 1.0), sample(1, -0.5, length=7), sample(2, -0.5, length=2), sample(3, 0.25, length=5, group="h")]
+
+
+def updated(rows, settings, reference=None, model=None):
+    model = model or make_llama()
+    trainer = PolicyTrainer(model, settings)
+    metrics = trainer.update(rows, reference=reference, seed=3, on_progress=silent)
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]), metrics
+
+
+def gradient(rows, settings, reference=None):
+    """The first update's gradient: read off the first moment, (1 - beta1) * gradient."""
+    trainer = PolicyTrainer(make_llama(), settings)
+    metrics = trainer.update(rows, reference=reference, seed=3, on_progress=silent)
+    moments = [state["exp_avg"].flatten() for state in trainer.optimiser._adamw.state.values()]
+    return torch.cat(moments) / (1 - 0.9), metrics
+
+
+def plain_gradient(rows, beta=0.0, reference=None):
+    """The same objective written down plainly, one unpadded sequence at a time."""
+    model = make_llama()
+    total = torch.zeros(())
+    for row in rows:
+        ids = torch.tensor([[*row["prompt_token_ids"], *row["completion_token_ids"]]])
+        start = len(row["prompt_token_ids"])
+
+        def logprobs(of, ids=ids, start=start):
+            logits = of(input_ids=ids).logits[0, start - 1 : -1]
+            return torch.log_softmax(logits, -1).gather(1, ids[0, start:, None]).squeeze(1)
+
+        policy = logprobs(model)
+        ratio = torch.exp(policy - policy.detach())
+        loss = -(ratio * row["advantage"]).mean()
+        if reference is not None:
+            d = logprobs(reference).detach() - policy
+            loss = loss + beta * (torch.exp(d) - d - 1).mean()
+        total = total + loss / len(rows)
+    total.backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def test_the_gradient_equals_that_of_the_plain_objective():
+    found, _ = gradient(ROWS, config())
+    assert torch.allclose(found, plain_gradient(ROWS), rtol=1e-4, atol=1e-6)
+
+
+def test_the_kl_to_the_reference_adds_its_gradient():
+    reference = make_llama(seed=1)
+    found, metrics = gradient(ROWS, config(kl_beta=0.5), reference)
+    assert torch.allclose(found, plain_gradient(ROWS, 0.5, reference), rtol=1e-4, atol=1e-6)
+    assert metrics["kl"] > 0.01
+
+
+@pytest.mark.parametrize("algorithm", OBJECTIVES)
+class TestLaws:
+    def test_micro_batches_do_not_change_the_gradient(self, algorithm):
+        whole, _ = gradient(ROWS, config(algorithm))
+        cut, _ = gradient(ROWS, config(algorithm, micro_batch_tokens=1))
+        assert torch.allclose(whole, cut, rtol=1e-4, atol=1e-7)
+
+    def test_the_order_of_rows_does_not_change_the_gradient(self, algorithm):
+        forward, _ = gradient(ROWS, config(algorithm))
+        backward, _ = gradient(ROWS[::-1], config(algorithm))
+        assert torch.allclose(forward, backward, rtol=1e-4, atol=1e-7)
+
+    def test_masked_rows_leave_numerator_and_denominator(self, algorithm):
+        masked = [sample(9, 0.0, length=11, masked=True), sample(8, 5.0, masked=True, signal=False)]
+        without, _ = gradient(ROWS, config(algorithm))
+        with_masked, metrics = gradient([masked[0], *ROWS, masked[1]], config(algorithm))
+        assert torch.allclose(without, with_masked, rtol=1e-4, atol=1e-7)
+        assert metrics["num_trained_tokens"] == sum(len(row["completion_token_ids"]) for row in ROWS)
+
+    def test_rows_without_signal_stay_in_the_denominator(self, algorithm):
+        silent_rows = [sample(20 + index, 0.0, signal=False, group="n") for index in range(4)]
+        alone, _ = gradient(ROWS, config(algorithm))
+        among, _ = gradient([*ROWS, *silent_rows], config(algorithm))
+        assert torch.allclose(alone / 2, among, rtol=1e-4, atol=1e-7)
+
+    def test_without_any_signal_no_weight_changes_and_the_skip_is_counted(self, algorithm):
+        model = make_llama()
+        before = torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
+        after, metrics = updated([sample(0, 0.0, signal=False)] * 3, config(algorithm), model=model)
+        assert torch.equal(before, after)
+        assert (metrics["num_skipped_updates"], metrics["num_updates"]) == (1, 0)
+        assert "loss" not in metrics
+
+    def test_with_every_row_masked_nothing_happens(self, algorithm):
+        _, metrics = updated([sample(0, 1.0, masked=True)], config(algorithm))
+        assert metrics["num_updates"] == 0
+
+    def test_on_policy_the_loss_is_minus_the_mean_advantage_and_the_ratio_is_one(self, algorithm):
+        _, metrics = updated(ROWS, config(algorithm))
+        assert metrics["ratio_mean"] == 1.0
+        assert metrics["clip_fraction"] == 0.0
+        assert metrics["loss"] == pytest.approx(-sum(row["advantage"] for row in ROWS) / len(ROWS), abs=1e-6)
+        assert metrics["grad_norm"] > 0.01
+
+    def test_a_second_epoch_compares_with_the_frozen_log_probabilities(self, algorithm):
+        _, metrics = updated(ROWS, config(algorithm, num_epochs=2))
+        assert metrics["num_updates"] == 2
+        assert abs(metrics["ratio_mean"] - 1.0) > 1e-4
+
+    def test_with_kl_rows_without_signal_do_learn(self, algorithm):
+        rows = [sample(0, 0.0, signal=False)]
+        _, metrics = updated(rows, config(algorithm, kl_beta=0.1), make_llama(seed=1))
+        assert metrics["num_updates"] == 1
+        assert metrics["grad_norm"] > 0
+
+
+def test_the_sampler_log_probabilities_are_the_ones_compared_with():
+    rows = [sample(0, 1.0, logprobs=[-9.0] * 4)]
+    _, metrics = updated(rows, config())
+    assert metrics["clip_fraction"] == 1.0
+    assert metrics["num_recomputed_logprobs"] == 0
+    _, metrics = updated([sample(0, 1.0)], config())
+    assert metrics["num_recomputed_logprobs"] == 1
+
+
+def test_dropout_in_the_model_settings_does_not_move_the_ratio():
+    model = make_llama(attention_dropout=0.5).train()
+    _, metrics = updated(ROWS, config(), model=model)
+    assert metrics["ratio_mean"] == 1.0
+
+
+def test_minibatches_make_one_update_each_with_denominators_of_their_own():
+    _, metrics = updated(ROWS, config(minibatch_completions=2, num_epochs=3))
+    assert metrics["num_updates"] == 6
+
+
+def test_a_loss_that_is_not_finite_names_its_row_and_changes_no_weight():
+    model = make_llama()
+    before = copy.deepcopy(model.state_dict())
+    rows = [*ROWS, sample(7, math.nan, group="bad")]
+    with pytest.raises(NonFinite, match="bad/7") as error:
+        updated(rows, config(), model=model)
+    assert "g/0" not in str(error.value)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_too_few_log_probabilities_name_the_row():
+    with pytest.raises(ValueError, match="g/0 has 3 log-probs for 4 tokens"):
+        updated([sample(0, 1.0, logprobs=[-1.0] * 3)], config())
+
+
+def test_temperature_zero_is_refused():
+    with pytest.raises(ValueError, match="temperature"):
+        updated([sample(0, 1.0, temperature=0.0)], config())
+
+
+def test_a_reference_without_kl_and_kl_without_a_reference_are_refused():
+    with pytest.raises(ValueError, match="belong together"):
+        updated(ROWS, config(kl_beta=0.1))
+    with pytest.raises(ValueError, match="belong together"):
+        updated(ROWS, config(), make_llama())
+
+
+def test_a_resume_equals_the_uninterrupted_run_to_the_last_bit(tmp_path):
+    settings = config(optimiser={"learning_rate": 1e-2, "num_warmup_updates": 4}, minibatch_completions=2)
+    straight = PolicyTrainer(make_llama(), settings)
+    for step in range(3):
+        straight.update(ROWS, reference=None, seed=step, on_progress=silent)
+    first = PolicyTrainer(make_llama(), settings)
+    for step in range(2):
+        first.update(ROWS, reference=None, seed=step, on_progress=silent)
+    first.save(tmp_path / "trainer")
+    first.model.save_pretrained(tmp_path)
+    loaded = type(first.model).from_pretrained(tmp_path)
+    second = PolicyTrainer.load(loaded, settings, tmp_path / "trainer")
+    metrics = second.update(ROWS, reference=None, seed=2, on_progress=silent)
+    assert metrics["num_updates_total"] == 6
+    for name, value in straight.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[name]), name
