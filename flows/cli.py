@@ -135,3 +135,7 @@ def _fail(message: str, status: int) -> None:
     err.print("[bold red]error:[/bold red] ", end="")
     err.print(message, markup=False, highlight=False, soft_wrap=True)
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,10 +5,10 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from storage import commits, files
+from storage import commits
 from storage.errors import CorruptArtifact, PrunedCheckpoint
 from storage.lock import require_token
-from storage.manifest import MANIFEST, Manifest, Provenance, read_manifest
+from storage.manifest import Manifest, Provenance, read_manifest, write_manifest
 from storage.refs import ModelRef, Place, Role
 
 TRAINER_FOLDER = "trainer"  # optimiser and counters, inside the checkpoint: weights and trainer commit as one
@@ -20,7 +20,7 @@ _verified: set[tuple[str, str]] = set()
 def find(place: Place, role: Role, provenance: Provenance) -> ModelRef | None:
     """The committed checkpoint at this place, None when it has to be made."""
     folder = place.folder(role)
-    manifest = commits.find(folder, provenance)
+    manifest = commits.find(place, folder, provenance)
     return None if manifest is None else ModelRef(uri=str(folder), digest=manifest.digest, role=role)
 
 
@@ -81,7 +81,7 @@ def prune(place: Place, ref: ModelRef) -> int:
     manifest = _manifest_of(ref)
     require_token(place)
     marked = manifest.model_copy(update={"pruned": True})
-    files.write_atomic(folder / MANIFEST, marked.model_dump_json(indent=1).encode())
+    write_manifest(folder, marked)
     freed = 0
     for part in manifest.parts:
         path = folder / part.name

@@ -22,32 +22,34 @@ from storage.refs import Place
 log = logging.getLogger(__name__)
 
 
-def find(folder: Path, provenance: Provenance) -> Manifest | None:
+def find(place: Place, folder: Path, provenance: Provenance) -> Manifest | None:
     """The manifest of a finished stage, None when the stage has to run.
 
     A folder without a manifest never happened. One whose parts are missing or have another size is moved aside
     (``.corrupt-...``), said so, and counts as not done, so that it is rebuilt from its inputs. Other inputs or settings
     than asked for raise ProvenanceMismatch: never a silent reuse, never a silent recompute.
+
+    Raises:
+        ProvenanceMismatch: see above. LostLock: something is broken, but another run took the lineage.
     """
     try:
         manifest = read_manifest(folder)
+        damage = "it has no manifest" if manifest is None and folder.exists() else ""
     except CorruptArtifact as error:
-        log.warning("%s; moved to %s, the stage runs again", error, files.quarantine(folder))
-        return None
-    if manifest is None:
-        if folder.exists():
-            log.warning("%s has no manifest; moved to %s, the stage runs again", folder, files.quarantine(folder))
-        return None
-    manifest.require(provenance, folder)
-    if not manifest.pruned and (broken := manifest.broken_parts(folder)):
-        log.warning(
-            "%s is damaged (%s); moved to %s, the stage runs again",
-            folder,
-            "; ".join(broken),
-            files.quarantine(folder),
-        )
-        return None
-    return manifest
+        manifest, damage = None, str(error)
+    if manifest is not None:
+        manifest.require(provenance, folder)
+        damage = "" if manifest.pruned else "; ".join(manifest.broken_parts(folder))
+    if not damage:
+        return manifest
+    set_aside(place, folder, damage)
+    return None
+
+
+def set_aside(place: Place, folder: Path, reason: str) -> None:
+    """Move a damaged folder out of the way and say so, if this run still holds the lineage."""
+    require_token(place)
+    log.warning("%s is damaged (%s); moved to %s, the stage runs again", folder, reason, files.quarantine(folder))
 
 
 def publish(
@@ -62,10 +64,13 @@ def publish(
 ) -> Manifest:
     """Let ``write`` fill a folder aside, then make it ``folder`` in one rename, if this run still holds the lineage.
 
+    ``metrics`` is read after ``write`` has returned, so that ``write`` may fill it.
+
     Raises:
         LostLock: another run took the lineage; nothing was committed.
         FileExistsError: the stage is already committed (call ``find`` first).
     """
+    require_token(place)  # before anything is written or computed in vain
     if folder.exists():
         raise FileExistsError(f"{folder} is already committed")
     with files.folder_aside(folder) as aside:
@@ -82,6 +87,7 @@ def publish(
             metrics=dict(metrics or {}),
         )
         write_manifest(aside, manifest)
-        require_token(place)
+        files.fsync_tree(aside)
+        require_token(place)  # after the flush, which may take minutes: nothing slow stands before the rename
         files.commit_folder(aside, folder)
     return manifest

@@ -13,6 +13,10 @@ class CorruptArtifact(StorageError):
     """Bytes on disk are not the bytes that were committed."""
 
 
+class UnknownFormat(StorageError):
+    """Whole bytes, written by a version of this code that lays them out in another way."""
+
+
 class LineageBusy(StorageError):
     """Another live process holds the lineage."""
 

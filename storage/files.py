@@ -1,11 +1,15 @@
 """Bytes on a local disk that survive a crash: write aside, flush to the disk, rename."""
 
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from storage.errors import CorruptArtifact
 
 ASIDE = ".tmp-"  # every unfinished write begins with this; nothing that begins so ever counts
 QUARANTINE = ".corrupt-"
@@ -18,6 +22,14 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, each flushed: a commit is no safer than the path that leads to it."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync_folder(folder.parent)
 
 
 def fsync_tree(folder: Path) -> None:
@@ -34,20 +46,35 @@ def fsync_tree(folder: Path) -> None:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content as one step: readers see the old bytes or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)  # a full disk is not helped by what did not fit on it
+        raise
     fsync_folder(path.parent)
+
+
+def read_json(path: Path, *, cure: str) -> dict[str, Any]:
+    """The JSON object in a file; CorruptArtifact, ending in ``cure``, when the bytes are something else."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CorruptArtifact(f"{path} is not JSON: {error}; {cure}") from error
+    if not isinstance(value, dict):
+        raise CorruptArtifact(f"{path} holds a {type(value).__name__}, not a JSON object; {cure}")
+    return value
 
 
 @contextmanager
 def folder_aside(final: Path) -> Iterator[Path]:
     """A fresh folder beside ``final`` to write into; removed again unless it was renamed away."""
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(final.parent)
     aside = final.parent / f"{ASIDE}{final.name}-{secrets.token_hex(4)}"
     aside.mkdir()
     try:
@@ -58,8 +85,7 @@ def folder_aside(final: Path) -> Iterator[Path]:
 
 
 def commit_folder(aside: Path, final: Path) -> None:
-    """Flush ``aside`` and make it ``final`` by one rename. ``final`` must not exist."""
-    fsync_tree(aside)
+    """Make ``aside``, already flushed, ``final`` by one rename. ``final`` must not exist."""
     aside.rename(final)
     fsync_folder(final.parent)
 

@@ -4,24 +4,28 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from storage import files
-from storage.errors import LineageBusy, LostLock
+from storage.errors import LineageBusy, LostLock, StorageError
 from storage.manifest import utc_now
 from storage.refs import Place, check_lineage_name
 
 LOCK_FILE = "lock"
 HOLDER_FILE = "holder.json"
+NUM_TRIES = 5
+SECONDS_BETWEEN_TRIES = 0.1
 
 
 def read_holder(lineage_folder: Path) -> dict[str, Any]:
     """The record of the last holder ({} when there never was one)."""
     path = lineage_folder / HOLDER_FILE
-    return json.loads(path.read_bytes()) if path.is_file() else {}
+    cure = "delete it once no run of this lineage is alive"
+    return files.read_json(path, cure=cure) if path.is_file() else {}
 
 
 def require_token(place: Place) -> None:
@@ -31,6 +35,8 @@ def require_token(place: Place) -> None:
     another took over; its commits must fail.
     """
     newest = read_holder(place.lineage_folder).get("token")
+    if newest is None:
+        raise LostLock(f"the folder of lineage {place.lineage!r} was removed under this run; nothing was committed")
     if newest != place.token:
         raise LostLock(
             f"lineage {place.lineage!r} now belongs to the run with token {newest}, this one has {place.token}; "
@@ -45,23 +51,41 @@ def hold(root: Path, lineage: str) -> Iterator[Place]:
     The lock is a ``flock`` on ROOT/LINEAGE/lock: the kernel drops it when the process ends in whatever way, so a
     ``kill -9`` leaves nothing to clean up. Child processes do not inherit it.
 
+    Tokens grow with the clock (microseconds), not from 1: a run whose folder was deleted and made again by another must
+    not find its own number there.
+
     Raises:
         LineageBusy: a live process holds it; names that process.
+        StorageError: the file system has no locks.
     """
     folder = root.resolve() / check_lineage_name(lineage)
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LineageBusy(_who_holds(folder, lineage)) from error
-        token = int(read_holder(folder).get("token", 0)) + 1
+        _take(descriptor, folder, lineage)
+        token = max(time.time_ns() // 1000, int(read_holder(folder).get("token", 0)) + 1)
         holder = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
         files.write_atomic(folder / HOLDER_FILE, json.dumps(holder).encode())
         yield Place(root=str(folder.parent), lineage=lineage, token=token)
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path, lineage: str) -> None:
+    """Take the lock within half a second: a ``probe`` holds it for an instant, and a new holder signs just after it."""
+    for left in reversed(range(NUM_TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if not left:
+                raise LineageBusy(_who_holds(folder, lineage)) from error
+            time.sleep(SECONDS_BETWEEN_TRIES)
+        except OSError as error:
+            raise StorageError(
+                f"{folder} stands on a file system without locks ({error}); put the store on another (IGRPO_HOME)"
+            ) from error
+        else:
+            return
 
 
 def _who_holds(folder: Path, lineage: str) -> str:

@@ -8,8 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from storage import files
 from storage.digests import digest_of_parts, sha256_of_file
-from storage.errors import CorruptArtifact, ProvenanceMismatch
+from storage.errors import CorruptArtifact, ProvenanceMismatch, UnknownFormat
 from storage.refs import Frozen
 
 MANIFEST = "manifest.json"
@@ -43,6 +44,7 @@ class Code(Frozen):
 
     version: str
     commit: str
+    """Git commit, 40 hex digits, "-dirty" behind it when the work tree had changes; or "unknown"."""
 
 
 class Manifest(Frozen):
@@ -71,7 +73,8 @@ class Manifest(Frozen):
             lines = "\n".join(f"  {line}" for line in differences(here, asked))
             raise ProvenanceMismatch(
                 f"{folder} was made from something else than this run asks for:\n{lines}\n"
-                "Run with the settings it was made with, or start another lineage (--lineage NAME)."
+                "Run with the settings it was made with, start another lineage (--lineage NAME), or, when its inputs had "
+                f"to be rebuilt, delete {folder} so that it is made anew."
             )
 
     def broken_parts(self, folder: Path) -> list[str]:
@@ -101,7 +104,7 @@ def _cure(folder: Path) -> str:
 
 
 def differences(here: Any, asked: Any, path: str = "") -> list[str]:
-    """Lines "key: recorded X, asked Y" for every leaf at which two JSON values differ."""
+    """Lines "key: recorded X, asked Y" for every leaf at which two JSON values differ; lists of one length by position."""
     if isinstance(here, dict) and isinstance(asked, dict):
         lines = []
         for key in sorted(here.keys() | asked.keys()):
@@ -113,6 +116,9 @@ def differences(here: Any, asked: Any, path: str = "") -> list[str]:
             else:
                 lines.extend(differences(here[key], asked[key], inner))
         return lines
+    if isinstance(here, list) and isinstance(asked, list) and len(here) == len(asked):
+        pairs = enumerate(zip(here, asked, strict=True))
+        return [line for index, (old, new) in pairs for line in differences(old, new, f"{path}[{index}]")]
     return [] if here == asked else [f"{path}: recorded {here!r}, asked {asked!r}"]
 
 
@@ -124,8 +130,12 @@ def code() -> Code:
     except PackageNotFoundError:
         package = "unknown"
     root = Path(__file__).resolve().parent.parent
-    git = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return Code(version=package, commit=git.stdout.strip() or "unknown")
+    describe = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        commit = subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git on this machine, as in a container image
+        commit = ""
+    return Code(version=package, commit=commit or "unknown")
 
 
 def utc_now() -> str:
@@ -134,10 +144,20 @@ def utc_now() -> str:
 
 
 def describe_parts(folder: Path) -> tuple[Part, ...]:
-    """Every file below ``folder`` except a manifest, sorted by name."""
-    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
+    """Every file below ``folder``, sorted by name.
+
+    Raises:
+        ValueError: there is none, one is a link (its bytes are elsewhere and can change), or one has the manifest's name.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    if not paths:
+        raise ValueError(f"the stage wrote no file into {folder}; an empty stage is not committed")
+    for path in paths:
+        if path.is_symlink() or path == folder / MANIFEST:
+            raise ValueError(f"the stage wrote {path}; links and {MANIFEST} can not be committed, write plain files")
     return tuple(
-        Part(name=p.relative_to(folder).as_posix(), size=p.stat().st_size, sha256=sha256_of_file(p)) for p in paths
+        Part(name=path.relative_to(folder).as_posix(), size=path.stat().st_size, sha256=sha256_of_file(path))
+        for path in paths
     )
 
 
@@ -146,21 +166,32 @@ def digest_of(parts: tuple[Part, ...]) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a committed folder, None when there is none; CorruptArtifact when it can not be read."""
+    """The manifest of a committed folder, None when there is none.
+
+    Raises:
+        CorruptArtifact: it can not be read, or its digest is not that of its parts.
+        UnknownFormat: it is whole, but written by code with another layout (which must not look like damage: what is
+            damaged is rebuilt).
+    """
     path = folder / MANIFEST
     if not path.is_file():
         return None
+    fields = files.read_json(path, cure=_cure(folder))
+    if isinstance(number := fields.get("format"), int) and number != FORMAT:
+        raise UnknownFormat(f"{path} has format {number}, this code reads {FORMAT}; use the version that wrote it")
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = Manifest.model_validate(fields)
     except ValueError as error:
         raise CorruptArtifact(f"{path} is not a manifest: {error}; {_cure(folder)}") from error
-    if manifest.format != FORMAT:
-        raise CorruptArtifact(f"{path} has format {manifest.format}, this code reads {FORMAT}; upgrade iterative-grpo")
+    if (found := digest_of(manifest.parts)) != manifest.digest:
+        raise CorruptArtifact(f"{path} lists parts of digest {found} and says {manifest.digest}; {_cure(folder)}")
     return manifest
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    (folder / MANIFEST).write_text(json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n")
+    """Write (or replace, in one step) the manifest of a folder."""
+    text = json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
+    files.write_atomic(folder / MANIFEST, text.encode())
 
 
 def created_at(folder: Path) -> str:

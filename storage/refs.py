@@ -23,9 +23,9 @@ SECTION_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 class Frozen(BaseModel):
-    """Immutable, and strict about unknown keys."""
+    """Immutable, and strict about unknown keys. A number that is not finite stays itself in JSON (NaN, not null)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class DatasetRef(Frozen):

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 def find(place: Place, table: TableName, provenance: Provenance, *, name: str | None = None) -> DatasetRef | None:
     """The committed table at this place, None when it has to be made (see ``commits.find``)."""
     folder = place.folder(name or table)
-    manifest = commits.find(folder, provenance)
+    manifest = commits.find(place, folder, provenance)
     return None if manifest is None else _ref(folder, table, manifest)
 
 

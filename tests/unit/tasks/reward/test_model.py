@@ -1,0 +1,174 @@
+"""The reward model: where it reads, what it learns, and that it comes back bit for bit."""
+
+import math
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.policy.characters import build_tokenizer
+from tasks.reward.config import RewardTrainingConfig
+from tasks.reward.encoding import sequence_ids
+from tasks.reward.head import RewardModel
+from tasks.reward.losses import bradley_terry
+from tasks.reward.scorer import auc, pair_metrics, score_rows
+from tasks.reward.trainer import RewardTrainer
+from tests.conftest import make_gpt2, make_llama
+
+
+def make_qwen2():
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, initializer_range=0.3, eos_token_id=2, pad_token_id=2, attention_dropout=0.5,
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config)
+
+
+FAMILIES = {"llama": make_llama, "qwen2": make_qwen2, "gpt2": make_gpt2}
+
+
+@pytest.fixture(params=FAMILIES)
+def model(request, tmp_path):
+    FAMILIES[request.param]().save_pretrained(tmp_path / "policy")
+    build_tokenizer().save_pretrained(tmp_path / "policy")
+    return RewardModel.from_policy(tmp_path / "policy", device="cpu", seed=0)
+
+
+def silent(done, total):
+    return None
+
+
+def score(model, ids, length):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), torch.tensor([length])).item()
+
+
+def test_padding_does_not_change_the_score(model):
+    alone = score(model, [5, 6, 7, 8], 4)
+    assert score(model, [5, 6, 7, 8, 0, 0], 4) == pytest.approx(alone, abs=1e-5)
+    assert score(model, [5, 6, 7, 8, 2, 2], 4) == pytest.approx(alone, abs=1e-5)
+
+
+def test_the_score_is_read_at_the_last_real_token_also_when_that_is_the_pad_id(model):
+    ids = [5, 6, 2, 7, 8, 2, 2, 2]
+    with torch.no_grad():
+        hidden = model.backbone(input_ids=torch.tensor([ids[:6]])).last_hidden_state
+        expected = model.head(hidden[0, 5]).item()
+        one_early = model.head(hidden[0, 4]).item()
+    assert score(model, ids, 6) == pytest.approx(expected, abs=1e-5)
+    assert abs(expected - one_early) > 1e-3
+
+
+def rows(*completions):
+    return [{"prompt_token_ids": [1, 4], "completion_token_ids": list(ids)} for ids in completions]
+
+
+def test_scores_do_not_depend_on_batching(model):
+    completions = rows([5, 2], [6] * 9, [7, 8, 9, 2], [5, 5, 5])
+    together = score_rows(model, completions, micro_batch_tokens=1000, max_tokens=50)
+    apart = score_rows(model, completions, micro_batch_tokens=1, max_tokens=50)
+    assert together == pytest.approx(apart, abs=1e-5)
+    assert score_rows(model, completions, micro_batch_tokens=1000, max_tokens=50) == together
+
+
+def test_training_and_scoring_read_the_same_ids():
+    assert sequence_ids([1, 4], [5, 2], 10) == [1, 4, 5, 2]  # finished: its own eos, once
+    assert sequence_ids([1, 4], [5, 6, 7], 4) == [1, 4, 5, 6]  # cut: none is added
+
+
+def pair(name, chosen, rejected, replayed=False):
+    return {
+        "pair_id": name,
+        "prompt_token_ids": [1, 4],
+        "chosen_token_ids": chosen,
+        "rejected_token_ids": rejected,
+        "is_replayed": replayed,
+    }
+
+
+PAIRS = [pair(f"p{index}", [5 + index, 9, 2], [5 + index, 10, 11, 2], index > 5) for index in range(8)]
+
+
+def config(**changes):
+    settings = {"optimiser": {"learning_rate": 1e-2}, "batch_pairs": 4, "num_epochs": 3}
+    return RewardTrainingConfig.model_validate({**settings, **changes})
+
+
+def test_it_learns_which_side_is_better(model):
+    measure = lambda: pair_metrics(model, PAIRS, micro_batch_tokens=1000, max_tokens=50)  # noqa: E731
+    metrics = RewardTrainer(model, config(num_epochs=10)).train(PAIRS, seed=0, on_progress=silent)
+    assert measure()["accuracy"] == 1.0
+    assert (metrics["num_fresh"], metrics["num_replayed"], metrics["num_updates_total"]) == (6, 2, 20)
+
+
+def test_micro_batches_do_not_change_the_training(model, tmp_path):
+    model.save(tmp_path / "start")
+    losses = []
+    for budget in (10_000, 1):
+        copy = RewardModel.load(tmp_path / "start", device="cpu")
+        settings = config(num_epochs=1, batch_pairs=8, micro_batch_tokens=budget)
+        losses.append(RewardTrainer(copy, settings).train(PAIRS, seed=0, on_progress=silent))
+    assert losses[0]["loss"] == pytest.approx(losses[1]["loss"], rel=1e-5)
+    assert losses[0]["grad_norm"] == pytest.approx(losses[1]["grad_norm"], rel=1e-4)
+
+
+def test_a_resume_equals_the_uninterrupted_training_to_the_last_bit(model, tmp_path):
+    straight = RewardTrainer(model, config(num_epochs=1))
+    straight.train(PAIRS, seed=0, on_progress=silent)
+    straight.model.save(tmp_path / "half")
+    straight.save(tmp_path / "half" / "trainer")
+    straight.train(PAIRS, seed=1, on_progress=silent)
+    loaded = RewardModel.load(tmp_path / "half", device="cpu")
+    resumed = RewardTrainer.load(loaded, config(num_epochs=1), tmp_path / "half" / "trainer")
+    resumed.train(PAIRS, seed=1, on_progress=silent)
+    for name, value in straight.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+    assert (tmp_path / "half" / "tokenizer.json").is_file()
+
+
+def test_pairs_that_become_equal_by_the_cut_are_dropped_and_counted(model):
+    ids = [1, 2, 3, 4, 5, 6]
+    equal = {**pair("cut", [7, 8], [9, 8]), "prompt_token_ids": ids}
+    trainer = RewardTrainer(model, config(max_tokens=6))
+    with pytest.raises(ValueError, match="no usable pairs"):
+        trainer.train([equal], seed=0, on_progress=silent)
+    metrics = trainer.train([equal, *PAIRS], seed=0, on_progress=silent)
+    assert (metrics["num_equal_after_cut"], metrics["num_training_pairs"]) == (1, 8)
+    kept = RewardTrainer(model, config(max_tokens=8)).train([equal], seed=0, on_progress=silent)
+    assert kept["num_training_pairs"] == 1
+
+
+def test_without_rows_nothing_changes(model):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    metrics = RewardTrainer(model, config()).train([], seed=0, on_progress=silent)
+    assert "loss" not in metrics
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("margin", "loss", "gradient"),
+    [(-100.0, 100.0, -1.0), (0.0, 0.693147, -0.5), (2.0, 0.126928, -0.119203), (100.0, 0.0, 0.0)],
+)
+def test_bradley_terry_values_and_gradients(margin, loss, gradient):
+    chosen = torch.tensor([margin], dtype=torch.float64, requires_grad=True)
+    found = bradley_terry(chosen, torch.zeros(1, dtype=torch.float64), denominator=1.0)
+    found.backward()
+    assert (found.item(), chosen.grad.item()) == pytest.approx((loss, gradient), abs=1e-6)
+
+
+def test_bradley_terry_sums_over_the_denominator_and_raises_half_precision():
+    scores = torch.tensor([10.0, 0.0], dtype=torch.bfloat16)
+    found = bradley_terry(scores, torch.zeros(2, dtype=torch.bfloat16), denominator=4.0)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx((4.54e-5 + math.log(2)) / 4, rel=1e-4)
+    with pytest.raises(ValueError, match="denominator 0"):
+        bradley_terry(scores, scores, denominator=0)
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "expected"),
+    [([2, 3], [0, 1], 1.0), ([0, 1], [2, 3], 0.0), ([1, 1], [1, 1], 0.5), ([1, 3], [2], 0.5), ([2, 2], [1, 2], 0.75)],
+)
+def test_auc_counts_a_tie_as_half(positive, negative, expected):
+    assert auc(positive, negative) == expected
