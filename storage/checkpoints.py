@@ -78,6 +78,8 @@ def prune(place: Place, ref: ModelRef) -> int:
     files that are gone.
     """
     folder = Path(ref.uri)
+    if place.lineage_folder not in folder.parents:
+        raise ValueError(f"{folder} is not of lineage {place.lineage!r}; a lineage prunes only its own checkpoints")
     manifest = _manifest_of(ref)
     require_token(place)
     marked = manifest.model_copy(update={"pruned": True})

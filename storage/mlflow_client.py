@@ -2,10 +2,14 @@
 
 import fcntl
 import os
+import secrets
+import sqlite3
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from storage.files import ASIDE, write_atomic
 from storage.refs import Place
 
 SETTINGS = {
@@ -22,31 +26,59 @@ SETTINGS = {
 }
 
 DATABASE = "mlflow.db"
+SQLITE = "sqlite:///"
 
 
 def tracking_uri(root: Path) -> str:
     """MLFLOW_TRACKING_URI when it is set, else the SQLite database in the store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root / DATABASE}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{root / DATABASE}"
+
+
+def client(root: Path) -> Any:
+    """The ``MlflowClient`` of a store; the database is made on first use.
+
+    MLflow's global tracking URI is left alone: setting it would also set MLFLOW_TRACKING_URI for this process and its
+    children, and the next store would be recorded in the first one's database.
+    """
+    return _client(tracking_uri(root))
 
 
 @cache
-def _client(uri: str, lock: Path) -> Any:
+def _client(uri: str) -> Any:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     import mlflow
 
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
-    # Two processes that open a fresh database at once both migrate it, and at least one fails.
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        client.search_experiments(max_results=1)
-    return client
+    if uri.startswith(SQLITE):
+        _ensure_database(Path(uri.removeprefix(SQLITE)))
+    return mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
-def client(root: Path) -> Any:
-    """The ``MlflowClient`` of a store; the database is made on first use."""
-    return _client(tracking_uri(root), root / "mlflow.lock")
+def _ensure_database(path: Path) -> None:
+    """Make the database whole or not at all.
+
+    MLflow builds its tables in dozens of migrations that take seconds. Two processes in them at once fail, and one that is
+    killed in them leaves a database that can not be opened again: so they run aside, one process at a time.
+    """
+    if path.exists():
+        return
+    import mlflow
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in path.parent.glob(f"{ASIDE}{path.name}-*"):
+            left.unlink()
+        if path.exists():
+            return
+        built = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
+        whole = built.with_name(f"{built.name}-whole")
+        mlflow.MlflowClient(tracking_uri=f"{SQLITE}{built}").search_experiments(max_results=1)
+        with closing(sqlite3.connect(built)) as connection:  # MLflow keeps connections of its own to the first file
+            connection.execute("VACUUM INTO ?", (str(whole),))
+        write_atomic(path, whole.read_bytes())
+        for left in (built, whole):
+            left.unlink()
 
 
 def of(place: Place) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from storage import checkpoints, lock, registry, tables, tracking
 from storage.manifest import Provenance
-from storage.mlflow_client import of
+from storage.mlflow_client import client, of, tracking_uri
 
 ROOT = Path(__file__).parents[3]
 
@@ -108,7 +108,11 @@ def test_a_version_has_the_files_of_the_store_without_a_copy(lineage):
     assert info.aliases == ("current",)
     assert info.tags["grpo.digest"] == ref.digest
     assert info.tags["grpo.parent"] == "models:/x/1"
-    folder = Path(mlflow.artifacts.download_artifacts(f"models:/{lineage.lineage}-policy@current"))
+    folder = Path(
+        mlflow.artifacts.download_artifacts(
+            f"models:/{lineage.lineage}-policy@current", tracking_uri=tracking_uri(Path(lineage.root))
+        )
+    )
     assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
     stored = Path(ref.uri) / "model.safetensors"
     assert (folder / "model.safetensors").stat().st_ino == stored.stat().st_ino
@@ -164,6 +168,23 @@ def test_the_models_that_a_run_read_are_its_inputs(lineage):
         tracking.log_model_inputs(lineage, later, [registry.model_id(lineage, ref)])
     (found,) = of(lineage).get_run(later).inputs.model_inputs
     assert found.model_id == registry.model_id(lineage, ref)
+
+
+def test_a_kill_while_the_database_is_made_leaves_a_store_that_opens(tmp_path):
+    code = (
+        "import sys, os, signal, threading, time; from pathlib import Path; from storage.mlflow_client import client\n"
+        "import sqlite3, mlflow\n"
+        "def die():\n"
+        "    while not list(Path(sys.argv[1]).glob('.tmp-*')): time.sleep(0.005)\n"
+        "    time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "threading.Thread(target=die).start(); client(Path(sys.argv[1]))"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
+    assert killed.returncode == -9
+    assert not (tmp_path / "mlflow.db").exists()
+    client(tmp_path).create_experiment("after")
+    assert client(tmp_path).get_experiment_by_name("after") is not None
+    assert not list(tmp_path.glob(".tmp-*"))
 
 
 def test_two_processes_may_open_a_fresh_store_at_once(tmp_path):

