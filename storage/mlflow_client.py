@@ -35,12 +35,27 @@ def tracking_uri(root: Path) -> str:
 
 
 def client(root: Path) -> Any:
-    """The ``MlflowClient`` of a store; the database is made on first use.
+    """The ``MlflowClient`` of a store; the database is made on first use."""
+    uri = tracking_uri(root)
+    found = _client(uri)
+    _point_mlflow_at(uri)
+    return found
 
-    MLflow's global tracking URI is left alone: setting it would also set MLFLOW_TRACKING_URI for this process and its
-    children, and the next store would be recorded in the first one's database.
+
+def _point_mlflow_at(uri: str) -> None:
+    """Parts of MLflow look models up through its global address, whatever client asks.
+
+    Setting it also sets MLFLOW_TRACKING_URI for this process and its children, and the next store would be recorded in the
+    first one's database: so the environment is put back.
     """
-    return _client(tracking_uri(root))
+    import mlflow
+
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)
+    if before is None:
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    else:
+        os.environ["MLFLOW_TRACKING_URI"] = before
 
 
 @cache

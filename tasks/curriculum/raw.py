@@ -1,5 +1,6 @@
 """A prompt as its source gives it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,8 @@ def from_columns(
 
 def _from_row(row: Mapping[str, Any], number: int, prompt_column: str, answer_column: str, where: str) -> RawPrompt:
     prompt, answer = row.get(prompt_column), row.get(answer_column)
-    if answer is None or answer == "":
+    is_blank = (isinstance(answer, str) and not answer.strip()) or (isinstance(answer, float) and math.isnan(answer))
+    if answer is None or is_blank:
         raise ValueError(
             f"row {number} of {where} has no {answer_column!r}: a prompt without an answer can not be verified"
         )

@@ -20,6 +20,7 @@ from tasks.curriculum.raw import LoadedPrompts, RawPrompt, from_columns
 from tasks.values.arithmetic import make_problem
 
 MAX_DRAWS_PER_PROBLEM = 50
+MAX_GYM_SEED = 2**31
 
 
 def load_prompts(source: PromptSource, *, seed: int) -> LoadedPrompts:
@@ -60,7 +61,7 @@ def jsonl(source: JsonlPrompts, seed: int) -> LoadedPrompts:
     files = _files(source.path, "*.jsonl")
     rows: list[dict[str, Any]] = []
     for file in files:
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(_lines(file), start=1):
             if not line.strip():
                 continue
             try:
@@ -98,7 +99,13 @@ def hugging_face(source: DatasetsPrompts, seed: int) -> LoadedPrompts:
                 raise ValueError(f"{source.name} has no split {source.split!r}; it has {sorted(loaded)}")
             loaded = loaded[source.split]
     else:
-        loaded = datasets.load_dataset(source.name, source.subset, split=source.split, revision=source.revision)
+        try:
+            loaded = datasets.load_dataset(source.name, source.subset, split=source.split, revision=source.revision)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"prompts.source.name {source.name!r} is no folder of this machine and could not be loaded from the hub: "
+                f"{error}"
+            ) from error
     where = f"{source.name} ({source.split})"
     return LoadedPrompts(from_columns(loaded.to_list(), source.prompt_column, source.answer_column, where), [])
 
@@ -107,15 +114,36 @@ def reasoning_gym(source: ReasoningGymPrompts, seed: int) -> LoadedPrompts:
     """A reasoning-gym task; each prompt's metadata keeps the whole entry, which its verifier needs to score."""
     import reasoning_gym as gym  # imported here: it costs seconds and few recipes need it
 
+    place = f"reasoning_gym task {source.task!r} with {source.parameters}"
     try:
-        dataset = gym.create_dataset(source.task, seed=seed, size=source.num_prompts, **source.parameters)
-    except (ValueError, TypeError, AssertionError) as error:
-        raise ValueError(f"reasoning_gym task {source.task!r} with {source.parameters}: {error}") from error
-    prompts = []
-    for index in range(source.num_prompts):
-        entry = json.loads(json.dumps(dataset[index], default=str))
-        prompts.append(RawPrompt(entry["question"], str(entry["answer"]), {"task": source.task, "entry": entry}))
-    return LoadedPrompts(prompts, [])
+        # Some tasks hand seed + index to numpy, which takes 32 bits.
+        dataset = gym.create_dataset(
+            source.task, seed=seed % MAX_GYM_SEED, size=source.num_prompts, **source.parameters
+        )
+        entries = [dataset[index] for index in range(source.num_prompts)]
+    except Exception as error:  # generators raise whatever their puzzle code raises
+        raise ValueError(f"{place}: {error}") from error
+    return LoadedPrompts(
+        [_gym_prompt(entry, source.task, f"entry {i} of {place}") for i, entry in enumerate(entries)], []
+    )
+
+
+def _gym_prompt(entry: dict[str, Any], task: str, where: str) -> RawPrompt:
+    answer = entry["answer"]
+    if not isinstance(answer, str):
+        raise ValueError(
+            f"{where} has answer {answer!r}: this task publishes no gold answer as text, so no completion could be checked; "
+            "take another task"
+        )
+    return RawPrompt(entry["question"], answer, {"task": task, "entry": json.loads(json.dumps(entry, default=str))})
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a UTF-8 file, cut at line feeds alone: a JSON string may hold U+2028 and other marks of ``splitlines``."""
+    try:
+        return file.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text ({error}); convert it first") from error
 
 
 def _files(path: str, pattern: str) -> list[Path]:

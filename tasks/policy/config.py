@@ -26,6 +26,12 @@ class WarmStartConfig(Frozen):
     min_terms: int = Field(default=3, ge=2, le=9)
     max_terms: int = Field(default=5, ge=2, le=9)
 
+    @model_validator(mode="after")
+    def _check(self) -> "WarmStartConfig":
+        if self.max_terms < self.min_terms:
+            raise ValueError(f"max_terms {self.max_terms} is below min_terms {self.min_terms}")
+        return self
+
 
 class ScratchPolicy(Frozen):
     """A small Llama with a character vocabulary, made and trained on the spot (about 0.1 M parameters by default)."""

@@ -14,6 +14,7 @@ from tasks.policy.config import WarmStartConfig
 from tasks.values.seeds import derive_seed
 
 IGNORED = -100
+BETAS = (0.9, 0.999)
 MAX_GRAD_NORM = 1.0
 FINAL_RATE_SHARE = 0.1
 NUM_TAIL_UPDATES = 50
@@ -53,11 +54,13 @@ def train(
 
     Raises:
         FloatingPointError: a loss is not finite.
+        ValueError: a demonstration is longer than the model's context.
     """
     num_worked_only = round(config.num_updates * config.worked_only_share)
     demonstrations = make_demonstrations(config, num_worked_only, seed=seed)
     examples = encode(tokenizer, demonstrations)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    _check_context(examples, model.config.max_position_embeddings)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=BETAS, weight_decay=0.0)
     losses: list[float] = []
     model.train()
     for update in range(config.num_updates):
@@ -153,6 +156,14 @@ def learning_rate_at(update: int, config: WarmStartConfig) -> float:
     warmup = min(1.0, (update + 1) / config.num_warmup_updates) if config.num_warmup_updates else 1.0
     cosine = (1 + math.cos(math.pi * update / config.num_updates)) / 2
     return config.learning_rate * warmup * (FINAL_RATE_SHARE + (1 - FINAL_RATE_SHARE) * cosine)
+
+
+def _check_context(examples: Sequence[Example], max_positions: int) -> None:
+    longest = max(len(prompt) + len(completion) for prompt, completion in examples)
+    if longest > max_positions:
+        raise ValueError(
+            f"a demonstration has {longest} tokens, policy.max_positions is {max_positions}; raise it or lower max_terms"
+        )
 
 
 def _update(model: PreTrainedModel, optimiser: torch.optim.Optimizer, batch: list[Example], update: int) -> float:
