@@ -18,6 +18,7 @@ DEFAULTS: Mapping[str, str] = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",  # our own progress bars say what runs
     # With spinning threads a busy neighbour (a server is one) slows small products a hundredfold.
     "OMP_WAIT_POLICY": "PASSIVE",
 }

@@ -4,13 +4,13 @@ from prefect import flow
 
 from flows.bootstrap import bootstrap
 from flows.config import PipelineConfig
-from flows.evaluate_policy import evaluate_policy
+from flows.evaluate_policy import Measured, evaluate_policy
 from storage.lineages import IterationRecord
-from storage.refs import ModelRef, Place
+from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.build_samples import build_samples
 from tasks.generate import generate
 from tasks.label_samples import label_samples
-from tasks.lineage import hold_lineage, last_record, pair_history, plan_iterations, remember_recipe
+from tasks.lineage import finish_plan, hold_lineage, last_record, pair_history, plan_iterations, remember_recipe
 from tasks.mix_replay import mix_replay
 from tasks.promote import promote
 from tasks.report import Step, open_iteration, record_iteration, report_step, tidy_up
@@ -30,15 +30,18 @@ def iterate(config: PipelineConfig, lineage: str, num_iterations: int) -> int:
     with hold_lineage(lineage) as place:
         remember_recipe(place, config.model_dump(mode="json"))
         last = last_record(place) or bootstrap(place, config)
+        tidy_up(place.at(iteration=last.iteration), last)
         for iteration in plan_iterations(place, last.iteration, num_iterations):
             last = run_iteration(place.at(iteration=iteration), config, last)
+            tidy_up(place.at(iteration=iteration), last)
+        finish_plan(place)
     return last.iteration
 
 
 @flow(name="iteration")
 def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -> IterationRecord:
     """One outer iteration: the reference is frozen, the policy takes M steps, the reward model learns from them."""
-    seed, machine, prompts = config.seed, config.machine, last.tables["prompts"]
+    seed, prompts = config.seed, last.tables["prompts"]
     opened = open_iteration(place)
     policy = last.policy  # also the reference, frozen until the next iteration
 
@@ -49,13 +52,41 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         policy = step.policy
         steps.append(step)
 
+    measured = evaluate_policy(
+        place.at(iteration=place.iteration, section="evaluation"), config, prompts, policy, last.reward
+    )
+    learnt = learn_reward(place, config, last, steps, measured)
+    champion = promote(place, policy, measured.evaluation, last, config.promotion, derive_seed(seed, "promotion"))
+    tables = {
+        "prompts": prompts,
+        "pairs": learnt.pairs,
+        "reward_training": learnt.training,
+        "evaluation": measured.evaluation,
+    }
+    return record_iteration(opened, last, policy, learnt.reward_model, champion, tables, steps)
+
+
+class Learnt(Frozen):
+    """The reward model after an iteration, and what it learned from."""
+
+    pairs: DatasetRef
+    training: DatasetRef
+    reward_model: ModelRef
+
+
+def learn_reward(
+    place: Place, config: PipelineConfig, last: IterationRecord, steps: list[Step], measured: Measured
+) -> Learnt:
+    """The iteration's completions, labelled and mixed with replay, retrain the reward model."""
+    seed, prompts = config.seed, last.tables["prompts"]
+    source, pairing = config.scoring.correctness, config.reward_model.pairs
     pairs = label_samples(
         place,
         prompts,
         [step.completions for step in steps],
         [step.rewards for step in steps],
-        config.reward_model.pairs,
-        config.scoring.correctness,
+        pairing,
+        source,
         derive_seed(seed, place.iteration, "pairs"),
     )
     training = mix_replay(
@@ -66,16 +97,13 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         config.reward_model.replay,
         derive_seed(seed, place.iteration, "replay"),
     )
-    measured = evaluate_policy(
-        place.at(iteration=place.iteration, section="evaluation"), config, prompts, policy, last.reward
-    )
     heldout_pairs = label_samples(
         place.at(iteration=place.iteration, section="evaluation"),
         prompts,
         [measured.completions],
         [measured.rewards],
-        config.reward_model.pairs,
-        config.scoring.correctness,
+        pairing,
+        source,
         derive_seed(seed, "evaluation-pairs"),
     )
     reward_model = retrain_reward(
@@ -84,14 +112,10 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         heldout_pairs,
         last.reward,
         config.reward_model.training,
-        machine,
+        config.machine,
         derive_seed(seed, place.iteration, "reward"),
     )
-    champion = promote(place, policy, measured.evaluation, last, config.promotion, derive_seed(seed, "promotion"))
-    tables = {"prompts": prompts, "pairs": pairs, "reward_training": training, "evaluation": measured.evaluation}
-    record = record_iteration(opened, last, policy, reward_model, champion, tables, steps)
-    tidy_up(place, record, steps)
-    return record
+    return Learnt(pairs=pairs, training=training, reward_model=reward_model)
 
 
 def run_step(place: Place, config: PipelineConfig, last: IterationRecord, policy: ModelRef, number: int) -> Step:

@@ -8,7 +8,7 @@ from pathlib import Path
 from storage import commits
 from storage.errors import CorruptArtifact, PrunedCheckpoint
 from storage.lock import require_token
-from storage.manifest import Manifest, Provenance, read_manifest, write_manifest
+from storage.manifest import MANIFEST, Manifest, Provenance, read_manifest, write_manifest
 from storage.refs import ModelRef, Place, Role
 
 TRAINER_FOLDER = "trainer"  # optimiser and counters, inside the checkpoint: weights and trainer commit as one
@@ -93,6 +93,16 @@ def prune(place: Place, ref: ModelRef) -> int:
     for here, _, _ in os.walk(folder, topdown=False):
         if Path(here) != folder and not any(Path(here).iterdir()):
             Path(here).rmdir()
+    return freed
+
+
+def prune_steps(place: Place, keep: ModelRef) -> int:
+    """Prune the policies of this iteration's steps but ``keep``; gives the bytes freed. May be repeated."""
+    freed = 0
+    for path in sorted(place.folder("").glob(f"step-*/policy/{MANIFEST}")):
+        manifest = read_manifest(path.parent)
+        if manifest is not None and not manifest.pruned and path.parent != Path(keep.uri):
+            freed += prune(place, ModelRef(uri=str(path.parent), digest=manifest.digest, role="policy"))
     return freed
 
 

@@ -80,17 +80,28 @@ def _fixed(recipe: dict[str, Any]) -> dict[str, Any]:
 def target_iteration(place: Place, completed: int, num_iterations: int) -> int:
     """The iteration at which this run ends, remembered so that the same command after a kill ends at the same one.
 
-    An unfinished request for the same number of iterations is continued; any other call asks for ``num_iterations``
-    beyond those completed.
+    A request for the same number of iterations that was not finished is continued; any other call asks for
+    ``num_iterations`` beyond those completed.
     """
     path = place.lineage_folder / REQUEST_FILE
     request = json.loads(path.read_bytes()) if path.is_file() else {}
-    if request.get("num_iterations") == num_iterations and completed < request["target"]:
+    if request.get("num_iterations") == num_iterations and not request["is_done"]:
         return int(request["target"])
-    require_token(place)
     target = completed + num_iterations
-    files.write_atomic(path, json.dumps({"num_iterations": num_iterations, "target": target}).encode())
+    _write_request(place, num_iterations, target, is_done=False)
     return target
+
+
+def finish_request(place: Place) -> None:
+    """What was asked for is done: the same command asks for further iterations from now on."""
+    request = json.loads((place.lineage_folder / REQUEST_FILE).read_bytes())
+    _write_request(place, request["num_iterations"], request["target"], is_done=True)
+
+
+def _write_request(place: Place, num_iterations: int, target: int, *, is_done: bool) -> None:
+    require_token(place)
+    request = {"num_iterations": num_iterations, "target": target, "is_done": is_done}
+    files.write_atomic(place.lineage_folder / REQUEST_FILE, json.dumps(request).encode())
 
 
 def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -> IterationRecord:

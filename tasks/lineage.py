@@ -45,6 +45,12 @@ def plan_iterations(place: Place, completed: int, num_iterations: int) -> list[i
 
 
 @task(cache_policy=NO_CACHE)
+def finish_plan(place: Place) -> None:
+    """Everything that was asked for is done."""
+    lineages.finish_request(place)
+
+
+@task(cache_policy=NO_CACHE)
 def last_record(place: Place) -> IterationRecord | None:
     """The newest finished iteration, None before the bootstrap is finished."""
     return lineages.latest_record(Path(place.root), place.lineage)

@@ -157,13 +157,14 @@ def record_iteration(
     )
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
-def tidy_up(place: Place, record: IterationRecord, steps: list[Step]) -> None:
-    """Rewrite the summary, close the MLflow run, and drop the weights of the steps before the last one."""
+@task(cache_policy=NO_CACHE)
+def tidy_up(place: Place, record: IterationRecord) -> None:
+    """After an iteration's record: rewrite the summary, drop the weights of the steps before the last one.
+
+    Repeated at the next start, in case a kill came between the record and this.
+    """
     lineages.write_summary(place, lineages.summary_of(Path(place.root), place.lineage))
-    for step in steps[:-1]:
-        if step.policy.digest != record.policy.digest:
-            checkpoints.prune(place, step.policy)
+    checkpoints.prune_steps(place, record.policy)
 
 
 def _already(place: Place) -> IterationRecord | None:

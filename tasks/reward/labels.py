@@ -42,7 +42,8 @@ def pairs_from_rows(
         candidates = [
             _pair(better, worse, prompt_keys, origin_iteration)
             for better, worse in itertools.permutations(distinct, 2)
-            if better[1] - worse[1] >= config.min_margin
+            # 0.35 - 0.3 is 0.04999999999999999: the binary noise goes first.
+            if round(better[1] - worse[1], 9) >= config.min_margin
         ]
         candidates.sort(key=lambda pair: derive_seed(seed, pair["pair_id"]))
         pairs.extend(candidates[: config.max_pairs_per_group])

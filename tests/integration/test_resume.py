@@ -48,6 +48,9 @@ class Late:
             before(Optimiser, "update", "inside an update")
             before(registry, "link_files", "while registering")
             before(registry, "set_alias", "before an alias")
+            from storage import lineages
+            before(lineages, "write_summary", "before the summary")
+            before(lineages, "finish_request", "before the end")
 sys.meta_path.insert(0, Late())
 """
 
@@ -66,7 +69,8 @@ POINTS = [
     "before an alias:2",
     "after the rename:5",
     "inside an update:6",
-    "while registering:2",
+    "before the summary:2",
+    "before the end:1",
 ]
 
 

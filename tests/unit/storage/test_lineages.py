@@ -50,6 +50,8 @@ def test_an_unknown_lineage_names_those_that_exist(place):
 def test_the_same_request_after_a_kill_ends_where_it_was_meant_to(place):
     assert lineages.target_iteration(place, 0, 3) == 3
     assert lineages.target_iteration(place, 1, 3) == 3  # killed in iteration 2, run again
+    assert lineages.target_iteration(place, 3, 3) == 3  # killed after the last record, before the end
+    lineages.finish_request(place)
     assert lineages.target_iteration(place, 3, 3) == 6  # finished: the same command asks for three more
     assert lineages.target_iteration(place, 4, 3) == 6
     assert lineages.target_iteration(place, 4, 1) == 5  # another request replaces it

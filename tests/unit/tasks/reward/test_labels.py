@@ -38,7 +38,8 @@ def pairs(rewards, texts=None, *, cap=99, margin=0.05, seed=0, order=None):
 
 
 @pytest.mark.parametrize(
-    ("rewards", "count"), [([1, 1, 0, 0], 4), ([1, 1, 1, 1], 0), ([None, 1, 0, 1], 2), ([0.50, 0.49], 0), ([], 0)]
+    ("rewards", "count"),
+    [([1, 1, 0, 0], 4), ([1, 1, 1, 1], 0), ([None, 1, 0, 1], 2), ([0.50, 0.49], 0), ([0.35, 0.30], 1), ([], 0)],
 )
 def test_ties_small_margins_and_unscored_rows_make_no_pair(rewards, count):
     found, metrics = pairs(rewards)
