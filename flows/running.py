@@ -1,6 +1,5 @@
 """What `igrpo run` does around the flow: checks first, then servers, progress, and the table at the end."""
 
-import threading
 import time
 from pathlib import Path
 
@@ -8,13 +7,14 @@ from rich.console import Console
 
 from flows.config import PipelineConfig
 from flows.display import RichDisplay
+from flows.recipes import RecipeError
 from flows.servers import Api, ensure_api
 from flows.summary_view import summary_table, where_next
 from storage import lineages
-from storage.errors import StorageError
 from storage.lock import probe
 from storage.refs import check_lineage_name
 from tasks.runtime.progress import shown_on
+from tasks.values.seeds import derive_seed
 
 
 def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, num_iterations: int) -> None:
@@ -23,13 +23,16 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
     What can be refused is refused before a server is started: a bad name, a lineage that is held, a recipe that
     contradicts the recorded one, a policy or prompts that are not there.
     """
-    check_lineage_name(lineage)
+    try:
+        check_lineage_name(lineage)
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
     probe(root, lineage)
     lineages.require_same_recipe(root, lineage, config.model_dump(mode="json"))
     out.print(f"lineage [bold]{lineage}[/bold] in {root}", highlight=False)
     started = time.monotonic()
     with out.status("starting (libraries and the Prefect server; about 15 s)"):
-        api = _start(root, config)
+        api = _start(root, config, lineage)
     out.print(f"[dim]{api.describe()}[/dim]", highlight=False)
     from flows.iterate import iterate
 
@@ -40,23 +43,24 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
     where_next(out, root, lineage)
 
 
-def _start(root: Path, config: PipelineConfig) -> Api:
-    """The Prefect API; meanwhile a second thread imports what the flow needs and checks the sources."""
-    failures: list[BaseException] = []
-
-    def check() -> None:
+def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
+    """The Prefect API, once the sources of a new lineage were looked at: the policy is there, the prompts can be read."""
+    if lineages.latest_record(root, lineage) is None:
         try:
-            from tasks.curriculum.sources import check_prompts
-            from tasks.policy.sources import check_source
-
-            check_source(config.policy)
-            check_prompts(config.prompts.source)
-        except Exception as error:  # noqa: BLE001  # carried to the main thread and raised there
-            failures.append(error)
-
-    checking = threading.Thread(target=check, daemon=True)
-    checking.start()
-    checking.join(timeout=60)
-    if failures:
-        raise StorageError(str(failures[0])) from failures[0]
+            _check_sources(config)
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
     return ensure_api(root)
+
+
+def _check_sources(config: PipelineConfig) -> None:
+    from tasks.curriculum.sources import load_prompts
+    from tasks.policy.sources import check_source
+
+    check_source(config.policy)
+    found = len(load_prompts(config.prompts.source, seed=derive_seed(config.seed, "prompts")).prompts)
+    if found <= config.prompts.num_heldout:
+        raise ValueError(
+            f"{found} prompts leave none to train on beside prompts.num_heldout {config.prompts.num_heldout}; "
+            "lower it or give more prompts"
+        )

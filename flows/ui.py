@@ -50,7 +50,8 @@ def serve(out: Console, root: Path, prefect_port: int, mlflow_port: int) -> None
     out.print(
         f"Prefect  [bold]{prefect_url}[/bold]\nMLflow   [bold]{mlflow_url}[/bold]\nCtrl-C stops both", highlight=False
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         while prefect.poll() is None and mlflow.poll() is None:
             time.sleep(0.5)

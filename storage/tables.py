@@ -15,7 +15,7 @@ from storage.schemas import SCHEMA_VERSION, schema_of
 from storage.text import repair
 
 ROWS_PER_PART = 50_000
-REPAIRED_METRIC = "num_repaired_texts"
+REPAIRED_METRIC = "num_repaired_rows"
 
 Row = Mapping[str, Any]
 
@@ -39,8 +39,8 @@ def publish(
 ) -> DatasetRef:
     """Commit rows as Parquet parts of at most 50,000 rows under the table's schema.
 
-    Text that is not valid UTF-8 is repaired (lone surrogates become U+FFFD) and the repaired values are counted in the
-    metric ``num_repaired_texts``. A row with a missing or a surplus column, or a value that does not fit its type, is
+    Text that is not valid UTF-8 is repaired (lone surrogates become U+FFFD); the manifest names the repaired rows and the
+    metric ``num_repaired_rows`` counts them. A row with a missing or a surplus column, or a value that does not fit its type, is
     an error that names it: nothing is committed.
     """
     schema = schema_of(table, sources)
@@ -52,9 +52,15 @@ def publish(
             chunk = clean[index * ROWS_PER_PART : (index + 1) * ROWS_PER_PART]
             pq.write_table(_to_arrow(chunk, schema, table), aside / f"part-{index:05d}.parquet", compression="zstd")
 
-    counted = {**(metrics or {}), **({REPAIRED_METRIC: float(repaired)} if repaired else {})}
     manifest = commits.publish(
-        place, folder, write, provenance, num_rows=len(clean), schema_version=SCHEMA_VERSION, metrics=counted
+        place,
+        folder,
+        write,
+        provenance,
+        num_rows=len(clean),
+        schema_version=SCHEMA_VERSION,
+        metrics={**(metrics or {}), **({REPAIRED_METRIC: float(len(repaired))} if repaired else {})},
+        repaired_rows=repaired,
     )
     return _ref(folder, table, manifest)
 
@@ -107,21 +113,20 @@ def _ref(folder: Path, table: TableName, manifest: Manifest) -> DatasetRef:
     return DatasetRef(uri=str(folder), digest=manifest.digest, table=table, num_rows=manifest.num_rows or 0)
 
 
-def _storable(rows: Sequence[Row], schema: pa.Schema, table: str) -> tuple[list[dict[str, Any]], int]:
+def _storable(rows: Sequence[Row], schema: pa.Schema, table: str) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
     names = set(schema.names)
     texts = [field.name for field in schema if pa.types.is_large_string(field.type) or pa.types.is_string(field.type)]
-    clean, repaired = [], 0
+    clean, repaired = [], []
     for number, row in enumerate(rows):
         if row.keys() != names:
             missing, surplus = sorted(names - row.keys()), sorted(row.keys() - names)
             raise ValueError(f"row {number} of {table}: missing columns {missing}, surplus columns {surplus}")
         copy = dict(row)
-        for name in texts:
-            if isinstance(copy[name], str):
-                copy[name], changed = repair(copy[name])
-                repaired += changed
-        clean.append(copy)
-    return clean, repaired
+        found = {name: repair(copy[name]) for name in texts if isinstance(copy[name], str)}
+        clean.append({**copy, **{name: text for name, (text, _) in found.items()}})
+        if any(changed for _, changed in found.values()):
+            repaired.append(number)
+    return clean, tuple(repaired)
 
 
 def _to_arrow(rows: list[dict[str, Any]], schema: pa.Schema, table: str) -> pa.Table:

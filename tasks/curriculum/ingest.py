@@ -32,16 +32,7 @@ def ingest(
         ValueError: fewer prompts are left than ``num_heldout`` + 1, a prompt that the policy's tokenizer can not encode, or
             a template for prompts that are chat messages already.
     """
-    answers: dict[str, set[str]] = {}
-    first: dict[str, tuple[str, bool, RawPrompt]] = {}
-    repaired = 0
-    for prompt in raw:
-        text, is_chat = written(prompt, style)
-        text, is_repaired = _storable(text)
-        repaired += is_repaired
-        key = prompt_key(text)
-        answers.setdefault(key, set()).add(normalise(prompt.answer))
-        first.setdefault(key, (text, is_chat, prompt))
+    first, answers, repaired = _distinct(raw, style)
     rows: list[dict[str, Any]] = []
     too_long = 0
     for key, (text, is_chat, prompt) in first.items():
@@ -81,6 +72,23 @@ def ingest(
         "num_train": float(len(rows) - num_heldout),
         "num_heldout": float(num_heldout),
     }
+
+
+def _distinct(
+    raw: Sequence[RawPrompt], style: PromptFormat
+) -> tuple[dict[str, tuple[str, bool, RawPrompt]], dict[str, set[str]], int]:
+    """By prompt key: the first prompt as it is written down, and all answers given; and how many texts were repaired."""
+    answers: dict[str, set[str]] = {}
+    first: dict[str, tuple[str, bool, RawPrompt]] = {}
+    repaired = 0
+    for prompt in raw:
+        text, is_chat = written(prompt, style)
+        text, is_repaired = _storable(text)
+        repaired += is_repaired
+        key = prompt_key(text)
+        answers.setdefault(key, set()).add(normalise(prompt.answer))
+        first.setdefault(key, (text, is_chat, prompt))
+    return first, answers, repaired
 
 
 def written(prompt: RawPrompt, style: PromptFormat) -> tuple[str, bool]:

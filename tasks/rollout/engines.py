@@ -10,7 +10,6 @@ from tasks.rollout.engine import Engine
 from tasks.rollout.scripted_engine import ScriptedEngine
 from tasks.rollout.transformers_engine import TransformersEngine
 
-# Source of each: TransformersEngine and ScriptedEngine are ours.
 ENGINES: dict[type, Callable[[PreTrainedModel, PreTrainedTokenizerBase, Any], Engine]] = {
     TransformersEngineConfig: TransformersEngine,
     ScriptedEngineConfig: ScriptedEngine,

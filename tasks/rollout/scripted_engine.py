@@ -12,6 +12,8 @@ class ScriptedEngine:
     """Sample i of a group is script[seed_i mod length], with "{answer}" filled in, encoded and ended by eos.
 
     It knows no log-probabilities (None): the trainer takes those of the weights before the update.
+
+    Source: ours.
     """
 
     def __init__(

@@ -41,6 +41,8 @@ class TransformersEngine:
 
     Each prompt is prefilled once for its whole group. Rows that finish leave the batch and waiting groups enter, so the
     batch stays full. A row's tokens depend on its seed and the weights alone (up to the last bits of float32 sums).
+
+    Source: ours; rows that leave and enter as in Orca (OSDI 2022), section 3.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import pytest
 
 from storage import schemas, tables
 from storage.errors import CorruptArtifact, LostLock, ProvenanceMismatch
-from storage.manifest import Provenance
+from storage.manifest import Provenance, read_manifest
 from storage.text import repair
 
 SOURCES = ("exact", "reward_model")
@@ -75,6 +75,7 @@ def test_any_string_a_model_can_emit_is_stored_in_order(place):
     ref = publish(place, [completion(text) for text, _ in STRINGS])
     assert [row["text"] for row in tables.read(ref)] == [right for _, right in STRINGS]
     assert tables.metrics_of(ref)[tables.REPAIRED_METRIC] == 3
+    assert read_manifest(place.folder("completions")).repaired_rows == (0, 1, 7)
 
 
 @pytest.mark.parametrize(("text", "right"), STRINGS)

@@ -125,6 +125,12 @@ class TestSmolLM2:
         assert len(encode("정답은 42입니다")) == 17
         assert smollm2_tokenizer.pad_token_id == smollm2_tokenizer.eos_token_id == 2
 
+    @pytest.mark.parametrize(("ids", "text", "again"), [([2797, 5365], "hello", [28120]), ([198, 198], "\n\n", [1116])])
+    def test_text_does_not_lead_back_to_the_sampled_ids(self, smollm2_tokenizer, ids, text, again):
+        # Why rows keep their ids: the round trip through text gives other ones.
+        assert decode_completion(smollm2_tokenizer, [*ids, 2], frozenset({2})) == text
+        assert smollm2_tokenizer(text, add_special_tokens=False)["input_ids"] == again
+
     def test_an_eos_in_the_prompt_is_no_padding(self, smollm2_tokenizer):
         ids = encode_prompt(smollm2_tokenizer, CHAT, True)
         assert ids.count(2) == 2  # the ends of the system and the user message
