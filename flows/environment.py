@@ -15,6 +15,9 @@ DEFAULTS: Mapping[str, str] = {
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
     "PREFECT_LOGGING_LEVEL": "WARNING",
+    # A stage that fails is told in one line by the command line; Prefect would print its traceback once per level.
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
