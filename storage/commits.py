@@ -61,6 +61,7 @@ def publish(
     num_rows: int | None = None,
     schema_version: int | None = None,
     metrics: Mapping[str, float] | None = None,
+    repaired_rows: tuple[int, ...] = (),
 ) -> Manifest:
     """Let ``write`` fill a folder aside, then make it ``folder`` in one rename, if this run still holds the lineage.
 
@@ -85,6 +86,7 @@ def publish(
             num_rows=num_rows,
             schema_version=schema_version,
             metrics=dict(metrics or {}),
+            repaired_rows=repaired_rows,
         )
         write_manifest(aside, manifest)
         files.fsync_tree(aside)

@@ -169,7 +169,8 @@ def list_lineages(root: Path) -> list[str]:
 
 
 def sweep(place: Place) -> int:
-    """Delete the unfinished writes of earlier runs; gives how many. Safe only under the lineage lock."""
+    """Delete the unfinished writes of earlier runs; gives how many. Only the holder may: others' writes look the same."""
+    require_token(place)
     swept = files.sweep_unfinished(place.lineage_folder)
     if swept:
         log.warning("removed %d unfinished writes of an interrupted run from %s", swept, place.lineage_folder)

@@ -60,6 +60,8 @@ class Manifest(Frozen):
     num_rows: int | None = None
     schema_version: int | None = None
     metrics: dict[str, float] = {}
+    repaired_rows: tuple[int, ...] = ()
+    """Positions of the rows of a table whose text was not valid UTF-8 and was repaired."""
     pruned: bool = False
 
     def require(self, provenance: Provenance, folder: Path) -> None:

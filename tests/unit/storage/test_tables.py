@@ -83,7 +83,7 @@ def test_a_repair_is_said_exactly_when_the_text_changed(text, right):
 
 
 def reward(value, model=None):
-    row = {name: None for name in schemas.schema_of("rewards", SOURCES).names}
+    row = dict.fromkeys(schemas.schema_of("rewards", SOURCES).names)
     return {**row, "group_id": "g", "prompt_id": "p", "sample_index": 0, "reward": value, "reward_model_reward": model}
 
 
