@@ -10,7 +10,7 @@ from flows.config import PipelineConfig
 from flows.display import RichDisplay
 from flows.servers import Api, ensure_api
 from flows.summary_view import summary_table, where_next
-from storage import lineages
+from storage import lineages, summaries
 from storage.errors import StorageError
 from storage.lock import probe
 from storage.refs import check_lineage_name
@@ -35,7 +35,7 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
 
     with RichDisplay(out) as display, shown_on(display):
         iterate(config, lineage, num_iterations)
-    out.print(summary_table(lineages.read_summary(root, lineage)))
+    out.print(summary_table(summaries.read_summary(root, lineage)))
     out.print(f"[dim]{time.monotonic() - started:.0f} s[/dim]")
     where_next(out, root, lineage)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import checkpoints, lineage_pages, lineages, registry, tables, tracking
-from storage.lineages import IterationRecord
+from storage import checkpoints, iterations, lineage_pages, lineages, registry, summaries, tables, tracking
+from storage.iterations import IterationRecord
 from storage.manifest import code, created_at
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.promote import Champion
@@ -71,7 +71,7 @@ def record_bootstrap(
 ) -> IterationRecord:
     """Register the first policy and reward model, both current, the policy also champion, and commit record 0."""
     place = opened.place
-    if finished := _already(place):
+    if finished := iterations.find_record(place):
         return finished
     evaluated = tables.metrics_of(tables_by_name["evaluation"])
     accuracy = f"accuracy {evaluated['accuracy']:.3f}" if "accuracy" in evaluated else "accuracy unknown"
@@ -115,7 +115,7 @@ def record_iteration(
     Everything before the record finds what an interrupted run left; everything after it can be repeated.
     """
     place = opened.place
-    if finished := _already(place):
+    if finished := iterations.find_record(place):
         return finished
     metrics = _iteration_metrics(last, reward_model, champion, tables_by_name, steps)
     accuracy = metrics.get("evaluation/accuracy")
@@ -160,15 +160,10 @@ def record_iteration(
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def tidy_up(place: Place, record: IterationRecord, steps: list[Step]) -> None:
     """Rewrite the summary, close the MLflow run, and drop the weights of the steps before the last one."""
-    lineages.write_summary(place, lineages.summary_of(Path(place.root), place.lineage))
+    summaries.write_summary(place, summaries.summary_of(Path(place.root), place.lineage))
     for step in steps[:-1]:
         if step.policy.digest != record.policy.digest:
             checkpoints.prune(place, step.policy)
-
-
-def _already(place: Place) -> IterationRecord | None:
-    found = [each for each in lineages.records(Path(place.root), place.lineage) if each.iteration == place.iteration]
-    return found[0] if found else None
 
 
 def _step_tables(step: Step) -> dict[str, DatasetRef]:
@@ -236,4 +231,4 @@ def _commit(opened: Opened, record: IterationRecord, scored_by: ModelRef) -> Ite
         place, opened.run_id, record.metrics, step=0, created_at=created_at(Path(record.tables["evaluation"].uri))
     )
     tracking.finish_run(place, opened.run_id)
-    return lineages.publish_record(place, record, scored_by)
+    return iterations.publish_record(place, record, scored_by)
