@@ -1,8 +1,11 @@
 """Rows to Arrow columns, strictly: what a column can not hold as it is, is refused with its row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
+from types import NoneType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -31,20 +34,20 @@ def to_arrow(rows: list[dict[str, Any]], schema: pa.Schema, table: str, first: i
 def _column(values: list[Any], field: pa.Field) -> pa.Array | None:
     """The values as Arrow holds them, None when it would change one: left alone it stores 1.5 as the integer 1."""
     try:
+        if not _is_of_its_type(values, field.type):
+            return None
         column = pa.array(values, type=field.type)
-        given, held = _innermost(pa.infer_type(values)), _innermost(field.type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return None
-    if column.null_count and not field.nullable:
-        return None
-    fits = pa.types.is_null(given) or any(is_kind(held) and takes(given) for is_kind, takes in KINDS)
-    return column if fits else None
+    return None if column.null_count and not field.nullable else column
 
 
-def _innermost(type_: pa.DataType) -> pa.DataType:
-    while pa.types.is_list(type_):
-        type_ = type_.value_type
-    return type_
+def _is_of_its_type(values: Iterable[Any], type_: pa.DataType) -> bool:
+    if pa.types.is_list(type_):
+        return _is_of_its_type(chain.from_iterable(value for value in values if value is not None), type_.value_type)
+    taken = next(classes for is_kind, classes in KINDS if is_kind(type_))
+    given = set(map(type, values)) - {NoneType}
+    return all(issubclass(each, taken) and (each is not bool or bool in taken) for each in given)  # a bool is an int
 
 
 def _short(value: Any) -> str:
@@ -56,14 +59,10 @@ def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(type_) or pa.types.is_integer(type_))
-
-
-KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
-    (pa.types.is_boolean, pa.types.is_boolean),
-    (pa.types.is_integer, pa.types.is_integer),
-    (pa.types.is_floating, _is_number),
-    (_is_text, _is_text),
+KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...]], ...] = (
+    (pa.types.is_boolean, (bool, np.bool_)),
+    (pa.types.is_integer, (int, np.integer)),
+    (pa.types.is_floating, (int, float, np.integer, np.floating)),
+    (_is_text, (str,)),
 )
-"""Kind of a column, kind of the values that it takes."""
+"""Kind of a column, classes of the values that it takes."""
