@@ -4,7 +4,7 @@ from prefect import flow
 
 from flows.config import PipelineConfig
 from flows.evaluate_policy import evaluate_policy
-from storage.lineages import IterationRecord
+from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.generate import generate
 from tasks.ingest_prompts import ingest_prompts

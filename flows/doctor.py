@@ -70,12 +70,9 @@ def examine(out: Console, root: Path) -> bool:
 
 
 def _devices(line: object) -> None:
-    import torch
+    from tasks.runtime.inline import threads_and_cuda
 
     assert callable(line)
-    line(True, f"{os.cpu_count()} CPUs, torch uses {torch.get_num_threads()} threads")
-    cuda = torch.cuda.is_available()
-    line(
-        None,
-        f"CUDA: {torch.cuda.get_device_name(0)}" if cuda else "no CUDA device: training runs on the CPU in float32",
-    )
+    num_threads, cuda = threads_and_cuda()
+    line(True, f"{os.cpu_count()} CPUs, torch uses {num_threads} threads")
+    line(None, f"CUDA: {cuda}" if cuda else "no CUDA device: training runs on the CPU in float32")

@@ -5,12 +5,12 @@ from prefect import flow
 from flows.bootstrap import bootstrap
 from flows.config import PipelineConfig
 from flows.evaluate_policy import Measured, evaluate_policy
-from storage.lineages import IterationRecord
+from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.build_samples import build_samples
 from tasks.generate import generate
 from tasks.label_samples import label_samples
-from tasks.lineage import finish_plan, hold_lineage, last_record, pair_history, plan_iterations, remember_recipe
+from tasks.lineage import end_request, hold_lineage, last_record, pair_history, plan_iterations, remember_recipe
 from tasks.mix_replay import mix_replay
 from tasks.promote import promote
 from tasks.report import Step, open_iteration, record_iteration, report_step, tidy_up
@@ -34,7 +34,7 @@ def iterate(config: PipelineConfig, lineage: str, num_iterations: int) -> int:
         for iteration in plan_iterations(place, last.iteration, num_iterations):
             last = run_iteration(place.at(iteration=iteration), config, last)
             tidy_up(place.at(iteration=iteration), last)
-        finish_plan(place)
+        end_request(place)
     return last.iteration
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from flows.summary_view import number, summary_table
-from storage import lineages, registry
+from storage import iterations, lineages, registry, summaries
 from storage.errors import UnknownLineage
 from storage.refs import Role, check_lineage_name
 
@@ -22,7 +22,7 @@ def show_all(out: Console, root: Path) -> None:
     for heading in ("lineage", "recipe", "iterations", "accuracy", "policy", "champion"):
         table.add_column(heading)
     for name in names:
-        summary = lineages.read_summary(root, name)
+        summary = summaries.read_summary(root, name)
         rows = summary.get("iterations", [])
         table.add_row(
             name,
@@ -41,10 +41,10 @@ def show_lineage(out: Console, root: Path, name: str) -> None:
     if name not in lineages.list_lineages(root):
         known = ", ".join(lineages.list_lineages(root)) or "none"
         raise UnknownLineage(f"no lineage {name!r} in {root}; there are: {known}")
-    if summary := lineages.read_summary(root, name):
+    if summary := summaries.read_summary(root, name):
         out.print(summary_table(summary))
     accuracy = {
-        record.policy.version: record.metrics.get("evaluation/accuracy") for record in lineages.records(root, name)
+        record.policy.version: record.metrics.get("evaluation/accuracy") for record in iterations.records(root, name)
     }
     roles: tuple[Role, Role] = ("policy", "reward")
     for role in roles:

@@ -10,7 +10,7 @@ from flows.display import RichDisplay
 from flows.recipes import RecipeError
 from flows.servers import Api, ensure_api
 from flows.summary_view import summary_table, where_next
-from storage import lineages
+from storage import iterations, lineages, summaries
 from storage.lock import probe
 from storage.refs import check_lineage_name
 from tasks.runtime.progress import shown_on
@@ -38,14 +38,14 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
 
     with RichDisplay(out) as display, shown_on(display):
         iterate(config, lineage, num_iterations)
-    out.print(summary_table(lineages.read_summary(root, lineage)))
+    out.print(summary_table(summaries.read_summary(root, lineage)))
     out.print(f"[dim]{time.monotonic() - started:.0f} s[/dim]")
     where_next(out, root, lineage)
 
 
 def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
     """The Prefect API, once the sources of a new lineage were looked at: the policy is there, the prompts can be read."""
-    if lineages.latest_record(root, lineage) is None:
+    if iterations.latest_record(root, lineage) is None:
         try:
             _check_sources(config)
         except ValueError as error:

@@ -12,7 +12,9 @@ from storage.manifest import MANIFEST, Manifest, Provenance, read_manifest, writ
 from storage.refs import ModelRef, Place, Role
 
 TRAINER_FOLDER = "trainer"  # optimiser and counters, inside the checkpoint: weights and trainer commit as one
-FORBIDDEN_SUFFIXES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
+FORBIDDEN_SUFFIXES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".npy", ".npz", ".py"}
+ZIP_MAGIC = b"PK\x03\x04"  # torch.save writes a zip with a pickle in it
+PICKLE_MAGIC = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # PROTO and its number
 
 _verified: set[tuple[str, str]] = set()
 
@@ -32,15 +34,19 @@ def publish(
     *,
     metrics: Mapping[str, float] | None = None,
 ) -> ModelRef:
-    """Commit the folder that ``write`` fills. Pickled weights are refused: only data that can not run code is kept."""
+    """Commit the folder that ``write`` fills.
+
+    Raises:
+        ValueError: a file is a pickle or a program, by its name or its first bytes: only data that can not run code is kept.
+    """
     folder = place.folder(role)
 
     def write_checked(aside: Path) -> None:
         write(aside)
         for path in aside.rglob("*"):
-            if path.suffix in FORBIDDEN_SUFFIXES:
-                raise ValueError(f"{path.name} is a pickle format; save safetensors")
-            if path.is_file():  # save_pretrained writes 0600, which a server under another user can not read
+            if path.is_file():
+                _refuse_code(path)
+                # save_pretrained writes 0600, which a server under another user can not read
                 path.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
 
     manifest = commits.publish(place, folder, write_checked, provenance, metrics=metrics)
@@ -58,7 +64,7 @@ def open_folder(ref: ModelRef) -> Path:
     manifest = _manifest_of(ref)
     if manifest.pruned:
         raise PrunedCheckpoint(
-            f"the weights of {folder} were removed to save space; an iteration's last step keeps its own"
+            f"the weights of {folder} were removed to save space; delete the folder and run again to rebuild them"
         )
     if (str(folder), ref.digest) not in _verified:
         manifest.verify(folder)
@@ -76,10 +82,16 @@ def prune(place: Place, ref: ModelRef) -> int:
 
     The manifest is marked first: a crash in between leaves files that nothing reads, never a manifest that promises
     files that are gone.
+
+    Raises:
+        ValueError: the checkpoint is not of this lineage, so that holding this one says nothing about it.
+        LostLock: another run took the lineage; nothing was removed.
     """
     folder = Path(ref.uri)
     if place.lineage_folder not in folder.parents:
-        raise ValueError(f"{folder} is not of lineage {place.lineage!r}; a lineage prunes only its own checkpoints")
+        raise ValueError(
+            f"{folder} is not of lineage {place.lineage!r}; only a lineage's own checkpoints can be pruned"
+        )
     manifest = _manifest_of(ref)
     require_token(place)
     marked = manifest.model_copy(update={"pruned": True})
@@ -104,6 +116,15 @@ def prune_steps(place: Place, keep: ModelRef) -> int:
         if manifest is not None and not manifest.pruned and path.parent != Path(keep.uri):
             freed += prune(place, ModelRef(uri=str(path.parent), digest=manifest.digest, role="policy"))
     return freed
+
+
+def _refuse_code(path: Path) -> None:
+    with path.open("rb") as file:
+        head = file.read(len(ZIP_MAGIC))
+    # The first bytes of safetensors are the length of its header: any number, the pickle's mark too.
+    is_pickle = head.startswith(PICKLE_MAGIC) and path.suffix != ".safetensors"
+    if path.suffix.lower() in FORBIDDEN_SUFFIXES or head == ZIP_MAGIC or is_pickle:
+        raise ValueError(f"{path.name} is a pickle or a program; save safetensors and JSON")
 
 
 def _manifest_of(ref: ModelRef) -> Manifest:

@@ -13,8 +13,13 @@ def store_root(env: Mapping[str, str], cwd: Path) -> Path:
     Raises:
         StorageError: it is a file, or can not be written to.
     """
-    root = Path(env["IGRPO_HOME"]).expanduser() if env.get("IGRPO_HOME") else cwd / "runs"
-    root = root if root.is_absolute() else cwd / root
+    named = env.get("IGRPO_HOME") or "runs"
+    try:
+        root = cwd / Path(named).expanduser()
+    except RuntimeError as error:
+        raise StorageError(f"IGRPO_HOME={named!r} names no home folder: {error}; set it to a folder") from error
+    if root.exists() and not root.is_dir():
+        raise StorageError(f"the store {root} is a file; set IGRPO_HOME to a folder")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

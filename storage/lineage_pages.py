@@ -29,7 +29,15 @@ def describe(sentence: str, came_from: Mapping[str, str], used_by: str) -> str:
     Args:
         came_from: what -> Markdown of the link to it.
         used_by: address of the search that answers "what used this?".
+
+    Rows that do not fit are counted in the table's last row.
     """
-    rows = "\n".join(f"| {what} | {link} |" for what, link in came_from.items())
-    text = f"{sentence}\n\n| came from | |\n|---|---|\n{rows}\n| **used by** | [runs that used this version]({used_by}) |\n"
-    return text if len(text) <= MAX_CHARACTERS else sentence
+    head = f"{sentence}\n\n| came from | |\n|---|---|\n"
+    foot = f"| **used by** | [runs that used this version]({used_by}) |\n"
+    rows = [f"| {what} | {link} |\n" for what, link in came_from.items()]
+    more = "| and {} more | see the run |\n"
+    kept = len(rows)
+    while kept and len(head) + len(foot) + len(more) + sum(map(len, rows[:kept])) > MAX_CHARACTERS:
+        kept -= 1
+    left_out = more.format(len(rows) - kept) if kept < len(rows) else ""
+    return head + "".join(rows[:kept]) + left_out + foot

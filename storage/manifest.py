@@ -8,10 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from storage import files
 from storage.digests import digest_of_parts, sha256_of_file
 from storage.errors import CorruptArtifact, ProvenanceMismatch, UnknownFormat
-from storage.refs import Frozen
+from storage.refs import Frozen, mistakes
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -183,8 +185,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise UnknownFormat(f"{path} has format {number}, this code reads {FORMAT}; use the version that wrote it")
     try:
         manifest = Manifest.model_validate(fields)
-    except ValueError as error:
-        raise CorruptArtifact(f"{path} is not a manifest: {error}; {_cure(folder)}") from error
+    except ValidationError as error:
+        raise CorruptArtifact(f"{path} is not a manifest: {mistakes(error)}; {_cure(folder)}") from error
     if (found := digest_of(manifest.parts)) != manifest.digest:
         raise CorruptArtifact(f"{path} lists parts of digest {found} and says {manifest.digest}; {_cure(folder)}")
     return manifest

@@ -4,12 +4,14 @@ import fcntl
 import os
 import secrets
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
-from storage.files import ASIDE, write_atomic
+from storage import files
 from storage.refs import Place
 
 SETTINGS = {
@@ -26,36 +28,43 @@ SETTINGS = {
 }
 
 DATABASE = "mlflow.db"
-SQLITE = "sqlite:///"
+_SQLITE = "sqlite:///"
+_VARIABLE = "MLFLOW_TRACKING_URI"
 
 
 def tracking_uri(root: Path) -> str:
     """MLFLOW_TRACKING_URI when it is set, else the SQLite database in the store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{root / DATABASE}"
+    return os.environ.get(_VARIABLE) or f"{_SQLITE}{root.resolve() / DATABASE}"
+
+
+def is_untouched(root: Path) -> bool:
+    """Whether nothing was ever recorded from this store (its own database does not exist yet)."""
+    uri = tracking_uri(root)
+    return uri.startswith(_SQLITE) and not Path(uri.removeprefix(_SQLITE)).exists()
 
 
 def client(root: Path) -> Any:
-    """The ``MlflowClient`` of a store; the database is made on first use."""
-    uri = tracking_uri(root)
-    found = _client(uri)
-    _point_mlflow_at(uri)
-    return found
+    """The ``MlflowClient`` of a store; the database is made on first use.
 
-
-def _point_mlflow_at(uri: str) -> None:
-    """Parts of MLflow look models up through its global address, whatever client asks.
-
-    Setting it also sets MLFLOW_TRACKING_URI for this process and its children, and the next store would be recorded in the
-    first one's database: so the environment is put back.
+    MLflow's registry looks logged models up through the global tracking URI, so that is set too. Setting it would also
+    set MLFLOW_TRACKING_URI for this process and its children, and every store opened later would be recorded in the
+    first one's database: the variable is put back to what the user gave.
     """
+    uri = tracking_uri(root)
+    made = _client(uri)
     import mlflow
 
-    before = os.environ.get("MLFLOW_TRACKING_URI")
+    given = os.environ.get(_VARIABLE)
     mlflow.set_tracking_uri(uri)
-    if before is None:
-        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    if given is None:
+        os.environ.pop(_VARIABLE, None)
     else:
-        os.environ["MLFLOW_TRACKING_URI"] = before
+        os.environ[_VARIABLE] = given
+    return made
+
+
+def of(place: Place) -> Any:
+    return client(Path(place.root))
 
 
 @cache
@@ -64,42 +73,48 @@ def _client(uri: str) -> Any:
         os.environ.setdefault(name, value)
     import mlflow
 
-    if uri.startswith(SQLITE):
-        _ensure_database(Path(uri.removeprefix(SQLITE)))
+    if uri.startswith(_SQLITE):
+        _ensure_database(Path(uri.removeprefix(_SQLITE)))
     return mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def _ensure_database(path: Path) -> None:
     """Make the database whole or not at all.
 
-    MLflow builds its tables in dozens of migrations that take seconds. Two processes in them at once fail, and one that is
-    killed in them leaves a database that can not be opened again: so they run aside, one process at a time.
+    MLflow builds its tables in some forty migrations that take seconds. Two processes in them at once fail, and one
+    that is killed in them leaves a database that can never be opened again. So they run aside, one process at a time.
     """
     if path.exists():
         return
     import mlflow
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in path.parent.glob(f"{ASIDE}{path.name}-*"):
-            left.unlink()
+    with _locked(path.with_name(f"{path.name}.lock")):
         if path.exists():
             return
-        built = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
+        for left in path.parent.glob(f"{files.ASIDE}{path.name}-*"):
+            left.unlink()
+        built = path.with_name(f"{files.ASIDE}{path.name}-{secrets.token_hex(4)}")
         whole = built.with_name(f"{built.name}-whole")
-        mlflow.MlflowClient(tracking_uri=f"{SQLITE}{built}").search_experiments(max_results=1)
-        with closing(sqlite3.connect(built)) as connection:  # MLflow keeps connections of its own to the first file
+        mlflow.MlflowClient(tracking_uri=f"{_SQLITE}{built}").search_experiments(max_results=1)
+        with closing(sqlite3.connect(built)) as connection:  # MLflow keeps its own connections to the first file
             connection.execute("VACUUM INTO ?", (str(whole),))
-        write_atomic(path, whole.read_bytes())
+        data = whole.read_bytes()
         for left in (built, whole):
             left.unlink()
+        files.write_atomic(path, data)
 
 
-def of(place: Place) -> Any:
-    return client(Path(place.root))
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
-def escaped(value: str) -> str:
-    """A value inside single quotes of a search filter."""
-    return value.replace("\\", "\\\\").replace("'", "\\'")
+def local_path(location: str) -> Path:
+    """The folder behind an artifact location; ValueError when it is not on this machine's file system."""
+    parsed = urlparse(location)
+    if parsed.scheme not in ("", "file"):
+        raise ValueError(f"MLflow keeps these files at {location}, which is not a local folder")
+    return Path(unquote(parsed.path))

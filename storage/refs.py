@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 TableName = Literal[
     "prompts",
@@ -26,6 +26,12 @@ class Frozen(BaseModel):
     """Immutable, and strict about unknown keys. A number that is not finite stays itself in JSON (NaN, not null)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+def mistakes(error: ValidationError) -> str:
+    """What pydantic found wrong, on one line."""
+    found = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in found)
 
 
 class DatasetRef(Frozen):
@@ -59,7 +65,7 @@ class Place(Frozen):
     root: str
     lineage: str
     token: int
-    iteration: int = 0
+    iteration: int = Field(default=0, ge=0)
     section: str = ""
 
     @field_validator("lineage")
@@ -84,8 +90,13 @@ class Place(Frozen):
 
     def folder(self, name: str) -> Path:
         """The folder of a stage's output at this place: ROOT/LINEAGE/iteration-0003/step-002/NAME."""
-        base = self.lineage_folder / f"iteration-{self.iteration:04d}"
+        base = self.lineage_folder / iteration_name(self.iteration)
         return (base / self.section if self.section else base) / name
+
+
+def iteration_name(iteration: int) -> str:
+    """The folder of an iteration inside its lineage."""
+    return f"iteration-{iteration:04d}"
 
 
 def check_lineage_name(name: str) -> str:

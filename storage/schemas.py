@@ -2,6 +2,7 @@
 
 Token ids are int32, log-probabilities float32 in nats, rewards and advantages float64, text ``large_string`` (64-bit
 offsets: a shard may pass 2 GiB). Null means "not known" or "not scored"; NaN is a number that went wrong; both survive.
+What names or orders a row (keys, ids, token ids) is never null: two nulls would join.
 """
 
 import pyarrow as pa
@@ -11,30 +12,39 @@ SCHEMA_VERSION = 1
 TEXT = pa.large_string()
 IDS = pa.list_(pa.int32())
 
+
+def _required(name: str, type_: pa.DataType) -> pa.Field:
+    return pa.field(name, type_, nullable=False)
+
+
 # One row per distinct prompt. `prompt` is plain text, or JSON of chat messages when `is_chat`.
 PROMPTS = pa.schema(
     [
-        ("prompt_id", pa.string()),
-        ("prompt_key", pa.string()),  # sha256 of the normalised text; decides the split
-        ("split", pa.string()),  # "train" | "heldout"
-        ("prompt", TEXT),
-        ("is_chat", pa.bool_()),
-        ("prompt_token_ids", IDS),
+        _required("prompt_id", pa.string()),
+        _required("prompt_key", pa.string()),  # sha256 of the normalised text; decides the split
+        _required("split", pa.string()),  # "train" | "heldout"
+        _required("prompt", TEXT),
+        _required("is_chat", pa.bool_()),
+        _required("prompt_token_ids", IDS),
         ("answer", TEXT),
         ("metadata", TEXT),  # JSON object: the source's other columns
     ]
 )
 
 # The prompts of one step (or of one evaluation), each with the id of the group that its completions will form.
-SELECTION = pa.schema([("group_id", pa.string()), *PROMPTS])
+SELECTION = pa.schema([_required("group_id", pa.string()), *PROMPTS])
 
-_COMPLETION_KEY = [("group_id", pa.string()), ("prompt_id", pa.string()), ("sample_index", pa.int32())]
+_COMPLETION_KEY = [
+    _required("group_id", pa.string()),
+    _required("prompt_id", pa.string()),
+    _required("sample_index", pa.int32()),
+]
 
 COMPLETIONS = pa.schema(
     [
         *_COMPLETION_KEY,
-        ("prompt_token_ids", IDS),
-        ("completion_token_ids", IDS),
+        _required("prompt_token_ids", IDS),
+        _required("completion_token_ids", IDS),
         ("sampler_logprobs", pa.list_(pa.float32())),  # of the distribution sampled from; null when the engine has none
         ("finish_reason", pa.string()),  # "stop" | "length" | "abort"
         ("is_truncated", pa.bool_()),
@@ -52,6 +62,8 @@ REWARDS_STEPS = [("step_rewards", pa.list_(pa.float64())), ("step_ends", IDS)]
 
 def rewards_schema(sources: tuple[str, ...]) -> pa.Schema:
     """The rewards table: for each source its reward, status ("scored", "unscored", "timeout", "error") and reason."""
+    if len(set(sources)) != len(sources):
+        raise ValueError(f"the sources {sources} are not distinct: each has columns of its own")
     columns = []
     for source in sources:
         columns += [(f"{source}_reward", pa.float64()), (f"{source}_status", pa.string()), (f"{source}_reason", TEXT)]
@@ -62,8 +74,8 @@ def rewards_schema(sources: tuple[str, ...]) -> pa.Schema:
 SAMPLES = pa.schema(
     [
         *_COMPLETION_KEY,
-        ("prompt_token_ids", IDS),
-        ("completion_token_ids", IDS),
+        _required("prompt_token_ids", IDS),
+        _required("completion_token_ids", IDS),
         ("sampler_logprobs", pa.list_(pa.float32())),
         ("temperature", pa.float64()),
         ("policy_digest", pa.string()),
@@ -78,25 +90,25 @@ SAMPLES = pa.schema(
 # Preference pairs for the reward model, in the ids that were sampled.
 PAIRS = pa.schema(
     [
-        ("pair_id", pa.string()),
-        ("prompt_id", pa.string()),
-        ("prompt_key", pa.string()),
-        ("group_id", pa.string()),
-        ("prompt_token_ids", IDS),
-        ("chosen_token_ids", IDS),
-        ("rejected_token_ids", IDS),
+        _required("pair_id", pa.string()),
+        _required("prompt_id", pa.string()),
+        _required("prompt_key", pa.string()),
+        _required("group_id", pa.string()),
+        _required("prompt_token_ids", IDS),
+        _required("chosen_token_ids", IDS),
+        _required("rejected_token_ids", IDS),
         ("chosen_reward", pa.float64()),
         ("rejected_reward", pa.float64()),
-        ("origin_iteration", pa.int32()),
+        _required("origin_iteration", pa.int32()),
     ]
 )
 
-REWARD_TRAINING = pa.schema([*PAIRS, ("is_replayed", pa.bool_())])
+REWARD_TRAINING = pa.schema([*PAIRS, _required("is_replayed", pa.bool_())])
 
 # One row per held-out prompt.
 EVALUATION = pa.schema(
     [
-        ("prompt_id", pa.string()),
+        _required("prompt_id", pa.string()),
         ("num_samples", pa.int32()),
         ("num_scored", pa.int32()),
         ("num_correct", pa.int32()),

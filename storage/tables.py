@@ -8,14 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage import commits
-from storage.errors import CorruptArtifact
+from storage.columns import to_arrow
+from storage.errors import CorruptArtifact, UnknownFormat
 from storage.manifest import Manifest, Provenance, read_manifest
 from storage.refs import DatasetRef, Place, TableName
 from storage.schemas import SCHEMA_VERSION, schema_of
 from storage.text import repair
 
 ROWS_PER_PART = 50_000
-REPAIRED_METRIC = "num_repaired_rows"
+REPAIRED_METRIC = "num_repaired_texts"
 
 Row = Mapping[str, Any]
 
@@ -39,9 +40,12 @@ def publish(
 ) -> DatasetRef:
     """Commit rows as Parquet parts of at most 50,000 rows under the table's schema.
 
-    Text that is not valid UTF-8 is repaired (lone surrogates become U+FFFD); the manifest names the repaired rows and the
-    metric ``num_repaired_rows`` counts them. A row with a missing or a surplus column, or a value that does not fit its type, is
-    an error that names it: nothing is committed.
+    Text that is not valid UTF-8 is repaired (lone surrogates become U+FFFD); the repaired values are counted in the
+    metric ``num_repaired_texts`` and their rows marked (``repaired_rows``).
+
+    Raises:
+        ValueError: a row has a missing or a surplus column, no key, or a value that is not of its column's type (1.5 is
+            no integer, True no number); names it. Nothing is committed.
     """
     schema = schema_of(table, sources)
     clean, repaired = _storable(rows, schema, table)
@@ -49,9 +53,11 @@ def publish(
 
     def write(aside: Path) -> None:
         for index in range(max(1, -(-len(clean) // ROWS_PER_PART))):
-            chunk = clean[index * ROWS_PER_PART : (index + 1) * ROWS_PER_PART]
-            pq.write_table(_to_arrow(chunk, schema, table), aside / f"part-{index:05d}.parquet", compression="zstd")
+            first = index * ROWS_PER_PART
+            chunk = to_arrow(clean[first : first + ROWS_PER_PART], schema, table, first)
+            pq.write_table(chunk, aside / f"part-{index:05d}.parquet", compression="zstd")
 
+    counted = {**(metrics or {}), **({REPAIRED_METRIC: float(len(repaired))} if repaired else {})}
     manifest = commits.publish(
         place,
         folder,
@@ -59,8 +65,8 @@ def publish(
         provenance,
         num_rows=len(clean),
         schema_version=SCHEMA_VERSION,
-        metrics={**(metrics or {}), **({REPAIRED_METRIC: float(len(repaired))} if repaired else {})},
-        repaired_rows=repaired,
+        metrics=counted,
+        repaired_rows=tuple(dict.fromkeys(repaired)),
     )
     return _ref(folder, table, manifest)
 
@@ -70,6 +76,7 @@ def read(ref: DatasetRef) -> list[dict[str, Any]]:
 
     Raises:
         CorruptArtifact: the bytes differ from those committed, or the table is not the one the ref names.
+        UnknownFormat: the table was written with other columns than this code knows.
     """
     return read_arrow(ref).to_pylist()  # type: ignore[no-any-return]
 
@@ -82,10 +89,15 @@ def read_arrow(ref: DatasetRef) -> pa.Table:
         raise CorruptArtifact(f"{folder} holds no committed table; run the stage again")
     if manifest.digest != ref.digest:
         raise CorruptArtifact(f"{folder} holds digest {manifest.digest}, the reference names {ref.digest}")
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise UnknownFormat(
+            f"{folder} has the columns of schema {manifest.schema_version}, this code reads {SCHEMA_VERSION}; "
+            "use the version that wrote it, or start another lineage (--lineage NAME)"
+        )
     manifest.verify(folder)
     try:
         parts = [pq.read_table(folder / part.name) for part in manifest.parts]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         raise CorruptArtifact(f"{folder} can not be read as Parquet: {error}") from error
     return pa.concat_tables(parts)
 
@@ -109,31 +121,32 @@ def metrics_of(ref: DatasetRef) -> dict[str, float]:
     return manifest.metrics
 
 
+def repaired_rows(ref: DatasetRef) -> tuple[int, ...]:
+    """Positions of the rows whose text had to be repaired to be stored."""
+    manifest = read_manifest(Path(ref.uri))
+    if manifest is None:
+        raise CorruptArtifact(f"{ref.uri} holds no committed table")
+    return manifest.repaired_rows
+
+
 def _ref(folder: Path, table: TableName, manifest: Manifest) -> DatasetRef:
     return DatasetRef(uri=str(folder), digest=manifest.digest, table=table, num_rows=manifest.num_rows or 0)
 
 
-def _storable(rows: Sequence[Row], schema: pa.Schema, table: str) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
+def _storable(rows: Sequence[Row], schema: pa.Schema, table: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """The rows with valid text, and the row number of every text that was repaired."""
     names = set(schema.names)
     texts = [field.name for field in schema if pa.types.is_large_string(field.type) or pa.types.is_string(field.type)]
-    clean, repaired = [], []
+    clean: list[dict[str, Any]] = []
+    repaired: list[int] = []
     for number, row in enumerate(rows):
         if row.keys() != names:
             missing, surplus = sorted(names - row.keys()), sorted(row.keys() - names)
             raise ValueError(f"row {number} of {table}: missing columns {missing}, surplus columns {surplus}")
         copy = dict(row)
-        found = {name: repair(copy[name]) for name in texts if isinstance(copy[name], str)}
-        clean.append({**copy, **{name: text for name, (text, _) in found.items()}})
-        if any(changed for _, changed in found.values()):
-            repaired.append(number)
-    return clean, tuple(repaired)
-
-
-def _to_arrow(rows: list[dict[str, Any]], schema: pa.Schema, table: str) -> pa.Table:
-    columns = []
-    for field in schema:
-        try:
-            columns.append(pa.array([row[field.name] for row in rows], type=field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise ValueError(f"column {field.name} of {table} does not hold {field.type}: {error}") from error
-    return pa.Table.from_arrays(columns, schema=schema)
+        for name in texts:
+            if isinstance(copy[name], str):
+                copy[name], changed = repair(copy[name])
+                repaired += [number] * changed
+        clean.append(copy)
+    return clean, repaired

@@ -9,9 +9,9 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import lineages, lock, tracking
+from storage import iterations, lineages, lock, summaries, tracking
 from storage.home import store_root
-from storage.lineages import IterationRecord
+from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Place
 
 
@@ -45,19 +45,20 @@ def plan_iterations(place: Place, completed: int, num_iterations: int) -> list[i
 
 
 @task(cache_policy=NO_CACHE)
-def finish_plan(place: Place) -> None:
-    """Everything that was asked for is done."""
-    lineages.finish_request(place)
+def end_request(place: Place) -> None:
+    """All that was asked is done: the summary holds it (a killed run may not have come to that), the next run asks anew."""
+    summaries.write_summary(place, summaries.summary_of(Path(place.root), place.lineage))
+    lineages.close_request(place)
 
 
 @task(cache_policy=NO_CACHE)
 def last_record(place: Place) -> IterationRecord | None:
     """The newest finished iteration, None before the bootstrap is finished."""
-    return lineages.latest_record(Path(place.root), place.lineage)
+    return iterations.latest_record(Path(place.root), place.lineage)
 
 
 @task(cache_policy=NO_CACHE)
 def pair_history(place: Place) -> list[DatasetRef]:
     """The new pairs of every iteration before this one, the reward model's initial set included."""
-    earlier = lineages.records(Path(place.root), place.lineage)
+    earlier = iterations.records(Path(place.root), place.lineage)
     return [record.tables["pairs"] for record in earlier if record.iteration < place.iteration]

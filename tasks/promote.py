@@ -4,7 +4,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from storage import tables
-from storage.lineages import IterationRecord
+from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.evaluation.config import PromotionConfig
 from tasks.evaluation.gate import decide

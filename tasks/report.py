@@ -6,8 +6,8 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import checkpoints, lineage_pages, lineages, registry, tables, tracking
-from storage.lineages import IterationRecord
+from storage import checkpoints, iterations, lineage_pages, lineages, registry, summaries, tables, tracking
+from storage.iterations import IterationRecord
 from storage.manifest import code, created_at
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.promote import Champion
@@ -71,7 +71,7 @@ def record_bootstrap(
 ) -> IterationRecord:
     """Register the first policy and reward model, both current, the policy also champion, and commit record 0."""
     place = opened.place
-    if finished := _already(place):
+    if finished := iterations.find_record(place):
         return finished
     evaluated = tables.metrics_of(tables_by_name["evaluation"])
     accuracy = f"accuracy {evaluated['accuracy']:.3f}" if "accuracy" in evaluated else "accuracy unknown"
@@ -115,7 +115,7 @@ def record_iteration(
     Everything before the record finds what an interrupted run left; everything after it can be repeated.
     """
     place = opened.place
-    if finished := _already(place):
+    if finished := iterations.find_record(place):
         return finished
     metrics = _iteration_metrics(last, reward_model, champion, tables_by_name, steps)
     accuracy = metrics.get("evaluation/accuracy")
@@ -128,9 +128,7 @@ def record_iteration(
     reward_model = _register(
         opened, reward_model, {"parent": last.reward}, datasets, f"iteration {place.iteration} · {replayed}"
     )
-    tracking.log_model_inputs(
-        place, opened.run_id, [registry.model_id(place, last.policy), registry.model_id(place, last.reward)]
-    )
+    registry.log_consumed(place, opened.run_id, [last.policy, last.reward])
     _log_datasets(opened, datasets)
     holder = policy if champion.is_new else last.champion
     for ref, alias in (
@@ -163,13 +161,8 @@ def tidy_up(place: Place, record: IterationRecord) -> None:
 
     Repeated at the next start, in case a kill came between the record and this.
     """
-    lineages.write_summary(place, lineages.summary_of(Path(place.root), place.lineage))
+    summaries.write_summary(place, summaries.summary_of(Path(place.root), place.lineage))
     checkpoints.prune_steps(place, record.policy)
-
-
-def _already(place: Place) -> IterationRecord | None:
-    found = [each for each in lineages.records(Path(place.root), place.lineage) if each.iteration == place.iteration]
-    return found[0] if found else None
 
 
 def _step_tables(step: Step) -> dict[str, DatasetRef]:
@@ -237,4 +230,4 @@ def _commit(opened: Opened, record: IterationRecord, scored_by: ModelRef) -> Ite
         place, opened.run_id, record.metrics, step=0, created_at=created_at(Path(record.tables["evaluation"].uri))
     )
     tracking.finish_run(place, opened.run_id)
-    return lineages.publish_record(place, record, scored_by)
+    return iterations.publish_record(place, record, scored_by)

@@ -5,6 +5,12 @@ import torch
 from tasks.runtime.config import MachineConfig
 
 
+def threads_and_cuda() -> tuple[int, str | None]:
+    """How many threads torch uses in this process, and the name of the CUDA device, None when there is none."""
+    cuda = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return torch.get_num_threads(), cuda
+
+
 def prepare(machine: MachineConfig) -> str:
     """Set torch's threads for the work that follows; gives the device's name, "cpu" or "cuda".
 

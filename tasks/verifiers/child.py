@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tasks.runtime.environment import single_threaded
 from tasks.verifiers.config import VerifierConfig
 from tasks.verifiers.verdict import ScoreItem, Verdict
 
@@ -41,7 +42,7 @@ class Child:
             stderr=subprocess.DEVNULL,
             cwd=ROOT,
             start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env=single_threaded(),
         )
         self._buffer = b""
         self._send(TypeAdapter(list[VerifierConfig]).dump_json(list(configs)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import lineages, lock, registry, tables
+from storage import iterations, lock, registry, summaries, tables
 from storage.mlflow_client import client
 
 pytestmark = pytest.mark.orchestration
@@ -104,7 +104,7 @@ def test_mlflow_holds_the_whole_lineage(store):
         "models:/small-reward/1",
         "models:/small-reward/2",
     ]
-    records = lineages.records(store, "small")
+    records = iterations.records(store, "small")
     assert [each.tags["grpo.digest"] for each in versions] == [record.policy.digest for record in records]
 
 
@@ -133,9 +133,9 @@ def test_only_the_last_step_of_an_iteration_keeps_its_weights(store):
 
 
 def test_every_policy_differs_from_its_reference(store):
-    digests = [record.policy.digest for record in lineages.records(store, "small")]
+    digests = [record.policy.digest for record in iterations.records(store, "small")]
     assert len(set(digests)) == 3
-    assert [record.reference.digest for record in lineages.records(store, "small")][1:] == digests[:2]
+    assert [record.reference.digest for record in iterations.records(store, "small")][1:] == digests[:2]
 
 
 class TestCommandLine:
@@ -203,6 +203,6 @@ class TestCommandLine:
 def test_the_same_command_again_goes_on_with_further_iterations(uninterrupted, recipe):
     done = uninterrupted("run", str(recipe), "--iterations", "1")
     assert done.returncode == 0, done.stderr
-    summary = lineages.read_summary(uninterrupted.store, "small")
+    summary = summaries.read_summary(uninterrupted.store, "small")
     assert [row["iteration"] for row in summary["iterations"]] == [1, 2, 3]
     assert [each.version for each in registry.versions(uninterrupted.store, "small", "policy")] == [1, 2, 3, 4]

@@ -48,9 +48,9 @@ class Late:
             before(Optimiser, "update", "inside an update")
             before(registry, "link_files", "while registering")
             before(registry, "set_alias", "before an alias")
-            from storage import lineages
-            before(lineages, "write_summary", "before the summary")
-            before(lineages, "finish_request", "before the end")
+            from storage import lineages, summaries
+            before(summaries, "write_summary", "before the summary")
+            before(lineages, "close_request", "before the end")
 sys.meta_path.insert(0, Late())
 """
 

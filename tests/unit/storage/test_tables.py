@@ -6,10 +6,12 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from storage import schemas, tables
-from storage.errors import CorruptArtifact, LostLock, ProvenanceMismatch
-from storage.manifest import Provenance, read_manifest
+from storage import lock, schemas, tables
+from storage.errors import CorruptArtifact, LostLock, ProvenanceMismatch, UnknownFormat
+from storage.manifest import Provenance
 from storage.text import repair
 
 SOURCES = ("exact", "reward_model")
@@ -75,7 +77,39 @@ def test_any_string_a_model_can_emit_is_stored_in_order(place):
     ref = publish(place, [completion(text) for text, _ in STRINGS])
     assert [row["text"] for row in tables.read(ref)] == [right for _, right in STRINGS]
     assert tables.metrics_of(ref)[tables.REPAIRED_METRIC] == 3
-    assert read_manifest(place.folder("completions")).repaired_rows == (0, 1, 7)
+    assert tables.repaired_rows(ref) == (0, 1, 7)
+
+
+def test_a_row_with_two_repaired_texts_counts_twice_and_is_marked_once(place):
+    rows = [completion("fine"), completion("\ud800", finish_reason="\udc00")]
+    ref = publish(place, rows)
+    assert tables.metrics_of(ref)[tables.REPAIRED_METRIC] == 2
+    assert tables.repaired_rows(ref) == (1,)
+    assert tables.read(ref)[1]["finish_reason"] == "\ufffd"
+
+
+def test_rows_are_not_changed_by_being_stored(place):
+    row = completion("\ud800")
+    publish(place, [row])
+    assert row["text"] == "\ud800"
+
+
+ANY_TEXT = st.text(st.characters() | st.characters(categories=["Cs"]))
+
+
+@given(ANY_TEXT)
+def test_a_repair_keeps_every_character_that_utf8_can_hold(text):
+    repaired, changed = repair(text)
+    assert changed is (repaired != text)
+    assert repaired.encode("utf-8").decode("utf-8") == repaired
+    if not any(0xD800 <= ord(character) <= 0xDFFF for character in text):
+        assert repaired == text
+    assert repair(repaired) == (repaired, False)
+
+
+@given(ANY_TEXT)
+def test_a_repair_is_what_utf16_makes_of_the_text(text):
+    assert repair(text)[0] == text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 @pytest.mark.parametrize(("text", "right"), STRINGS)
@@ -102,6 +136,56 @@ def test_a_shard_of_nones_and_a_shard_of_floats_have_one_type(place):
     something = publish(place.at(iteration=2), [reward(1, 0.5)], "rewards")
     joined = pa.concat_tables([tables.read_arrow(nothing), tables.read_arrow(something)])
     assert joined["reward_model_reward"].to_pylist() == [None, 0.5]
+
+
+def test_lists_come_back_as_lists_and_an_empty_one_is_not_none(place):
+    rows = [completion(sampler_logprobs=value) for value in ([], None, [-0.5, -1.0])]
+    found = [row["sampler_logprobs"] for row in tables.read(publish(place, rows))]
+    assert found == [[], None, [-0.5, -1.0]]
+    assert [type(value) for value in found] == [list, type(None), list]
+    assert json.dumps(found) == "[[], null, [-0.5, -1.0]]"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "held"),
+    [
+        ("sample_index", 1.5, "int32 and never null"),
+        ("sample_index", 1.0, "int32"),
+        ("sample_index", True, "int32"),
+        ("sample_index", 2**31, "int32"),
+        ("sample_index", None, "int32 and never null"),
+        ("group_id", None, "string and never null"),
+        ("group_id", 7, "string"),
+        ("text", b"bytes", "large_string"),
+        ("temperature", True, "double"),
+        ("temperature", "0.5", "double"),
+        ("is_truncated", 1, "bool"),
+        ("is_truncated", "no", "bool"),
+        ("completion_token_ids", [1, 2.5], "list"),
+        ("completion_token_ids", None, "never null"),
+        ("completion_token_ids", 5, "list"),
+        ("completion_token_ids", "12", "list"),
+        ("seed", 2**63, "int64"),
+    ],
+)
+def test_a_value_that_would_be_changed_or_lost_is_refused_with_its_row(place, monkeypatch, column, value, held):
+    monkeypatch.setattr(tables, "ROWS_PER_PART", 2)
+    rows = [completion() for _ in range(3)] + [completion(**{column: value}), completion()]
+    with pytest.raises(ValueError, match=rf"column {column} of completions holds .*{held}.*, row 3 has ") as error:
+        publish(place, rows)
+    assert repr(value) in str(error.value)
+    assert not any(place.lineage_folder.rglob("*.parquet"))
+
+
+def test_a_long_value_is_not_printed_whole(place):
+    with pytest.raises(ValueError, match="row 0 has ") as error:
+        publish(place, [completion(seed="x" * 10_000)])
+    assert len(str(error.value)) < 300
+
+
+def test_two_sources_of_one_name_are_refused(place):
+    with pytest.raises(ValueError, match="not distinct"):
+        tables.publish(place, "rewards", [], provenance("rewards"), sources=("exact", "exact"))
 
 
 def test_a_column_too_few_or_too_many_is_named_and_nothing_is_committed(place):
@@ -148,7 +232,10 @@ def test_a_part_that_was_cut_does_not_count_and_is_rebuilt_once(place, keep, cap
         part.unlink()
     assert tables.find(place, "completions", provenance("completions")) is None
     assert part.name in caplog.text
+    assert len(list(place.folder("completions").parent.glob(".corrupt-completions-*"))) == 1
+    assert not place.folder("completions").exists()
     rebuilt = publish(place, rows)
+    assert tables.find(place, "completions", provenance("completions")) == rebuilt
     assert rebuilt.digest == ref.digest
     assert tables.read(rebuilt) == rows
 
@@ -161,6 +248,52 @@ def test_a_changed_byte_is_refused_by_digest_and_names_the_file(place):
     part.write_bytes(bytes(data))
     with pytest.raises(CorruptArtifact, match=r"part-00000.parquet has sha256"):
         tables.read(ref)
+
+
+def test_columns_of_another_version_are_named_and_not_read(place, monkeypatch):
+    ref = publish(place, rows_of("completions"))
+    monkeypatch.setattr(tables, "SCHEMA_VERSION", 2)
+    with pytest.raises(UnknownFormat, match="columns of schema 1, this code reads 2"):
+        tables.read(ref)
+
+
+def test_files_beside_the_parts_are_not_read(place):
+    rows = rows_of("completions")
+    ref = publish(place, rows)
+    part = part_of(place)
+    pq.write_table(pq.read_table(part), part.with_name("a-part.parquet"))
+    assert tables.read(ref) == rows
+    assert tables.find(place, "completions", provenance("completions")) == ref
+
+
+def test_the_path_of_a_store_adds_no_column(tmp_path):
+    with lock.hold(tmp_path / "year=2026", "lineage") as place:
+        assert tables.read(publish(place, rows_of("completions"))) == rows_of("completions")
+
+
+def test_a_ref_of_other_rows_is_refused(place):
+    ref = publish(place, rows_of("completions"))
+    with pytest.raises(CorruptArtifact, match="the reference names 00"):
+        tables.read(ref.model_copy(update={"digest": "00"}))
+
+
+def test_a_table_that_is_gone_is_named(place):
+    ref = publish(place, rows_of("completions"))
+    part_of(place).unlink()
+    with pytest.raises(CorruptArtifact, match=r"part-00000.parquet is missing; restore .* or delete"):
+        tables.read(ref)
+
+
+def test_a_table_has_a_ref_by_its_folder_and_a_checkpoint_has_none(place):
+    ref = publish(place, rows_of("completions"))
+    assert tables.ref_at(place.folder("completions")) == ref
+    with pytest.raises(CorruptArtifact, match="no committed table"):
+        tables.ref_at(place.folder("rewards"))
+    lone = place.at(iteration=1)
+    write = lambda folder: (folder / "model.safetensors").write_bytes(b"w")  # noqa: E731
+    tables.commits.publish(lone, lone.folder("policy"), write, Provenance(stage="policy", inputs={}))
+    with pytest.raises(CorruptArtifact, match="holds a policy, not a table"):
+        tables.ref_at(lone.folder("policy"))
 
 
 def test_a_valid_parquet_file_of_other_rows_is_refused(place):

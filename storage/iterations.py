@@ -1,0 +1,131 @@
+"""The finished iterations of a lineage: an iteration counts from the commit of its record on."""
+
+import logging
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from storage import commits
+from storage.errors import CorruptArtifact, UnknownFormat
+from storage.manifest import MANIFEST, Provenance, read_manifest
+from storage.refs import DatasetRef, Frozen, ModelRef, Place, iteration_name, mistakes
+
+log = logging.getLogger(__name__)
+
+RECORD = "record"
+RECORD_FILE = "record.json"
+
+
+class IterationRecord(Frozen):
+    """The last commit of an iteration: an iteration without it is unfinished."""
+
+    iteration: int
+    policy: ModelRef
+    reference: ModelRef
+    reward: ModelRef
+    """The reward model after the iteration; the one that scored it belongs to the record before."""
+    champion: ModelRef
+    tables: dict[str, DatasetRef]
+    metrics: dict[str, float]
+    seconds: float
+    """Wall time of the process that finished the iteration; a resumed iteration counts only its last part."""
+    promotion: str = ""
+    """Why the champion moved or stayed."""
+
+
+def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -> IterationRecord:
+    """Commit the record: from here on the iteration is finished.
+
+    A record that an interrupted run left whole is given back as it stands, a damaged one is moved aside and made again.
+
+    Raises:
+        ProvenanceMismatch: the iteration was recorded with other results.
+    """
+    folder = place.folder(RECORD)
+    inputs = {"policy": record.policy.digest, "reward": record.reward.digest, "scored_by": scored_by.digest}
+    inputs |= {name: ref.digest for name, ref in record.tables.items()}
+    provenance = Provenance(stage=RECORD, inputs=inputs)
+    if commits.find(place, folder, provenance):
+        try:
+            return _read(folder, record.iteration) or record
+        except CorruptArtifact as error:
+            commits.set_aside(place, folder, str(error))
+
+    def write(aside: Path) -> None:
+        (aside / RECORD_FILE).write_text(record.model_dump_json(indent=1) + "\n")
+
+    commits.publish(place, folder, write, provenance, metrics=record.metrics)
+    return record
+
+
+def find_record(place: Place) -> IterationRecord | None:
+    """The record of this iteration when it is finished and everything it names is whole, else None."""
+    found = records(Path(place.root), place.lineage)
+    if place.iteration >= len(found) or _damage(found[place.iteration]):
+        return None
+    return found[place.iteration]
+
+
+def records(root: Path, lineage: str) -> list[IterationRecord]:
+    """The records of a lineage in order, from iteration 0 to the first that is missing or damaged.
+
+    What comes after such an iteration was built on something that is not known any more; it does not count, and a
+    warning says so.
+    """
+    found: list[IterationRecord] = []
+    reason = "it has no record"
+    try:
+        while record := _read(root / lineage / iteration_name(len(found)) / RECORD, len(found)):
+            found.append(record)
+    except CorruptArtifact as error:
+        reason = str(error)
+    num_committed = len(list((root / lineage).glob(f"iteration-[0-9]*/{RECORD}/{MANIFEST}")))
+    if num_committed > len(found):
+        log.warning("iteration %d of %s does not count, nor what came after: %s", len(found), lineage, reason)
+    return found
+
+
+def latest_record(root: Path, lineage: str) -> IterationRecord | None:
+    """The newest finished iteration whose models and tables are there to go on from, None when there is none.
+
+    Sizes and digests of the manifests are compared; the bytes are read, and compared, when they are opened.
+    """
+    for record in reversed(records(root, lineage)):
+        if not (damage := _damage(record)):
+            return record
+        log.warning("iteration %d of %s can not be gone on from: %s", record.iteration, lineage, damage)
+    return None
+
+
+def _read(folder: Path, iteration: int) -> IterationRecord | None:
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return None
+    manifest.verify(folder)
+    try:
+        record = IterationRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
+    except ValidationError as error:  # its bytes are those that were committed
+        raise UnknownFormat(
+            f"{folder} was written by another version of iterative-grpo; use that one ({mistakes(error)})"
+        ) from error
+    if record.iteration != iteration:
+        raise CorruptArtifact(f"{folder} holds the record of iteration {record.iteration}")
+    return record
+
+
+def _damage(record: IterationRecord) -> str:
+    """What keeps the next iteration from starting here, "" when nothing does."""
+    needed: list[ModelRef | DatasetRef] = [record.policy, record.reward, *record.tables.values()]
+    for ref in needed:
+        folder = Path(ref.uri)
+        try:
+            manifest = read_manifest(folder)
+        except CorruptArtifact as error:
+            return str(error)
+        if manifest is None or manifest.digest != ref.digest:
+            return f"{folder} does not hold what the record names"
+        if manifest.pruned:
+            return f"the weights of {folder} were removed"
+        if broken := manifest.broken_parts(folder):
+            return f"{folder} is damaged: {'; '.join(broken)}"
+    return ""
