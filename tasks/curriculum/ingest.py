@@ -42,18 +42,7 @@ def ingest(
         if len(ids) > max_prompt_tokens:
             too_long += 1
             continue
-        rows.append(
-            {
-                "prompt_id": key[:16],
-                "prompt_key": key,
-                "split": "train",
-                "prompt": text,
-                "is_chat": is_chat,
-                "prompt_token_ids": ids,
-                "answer": prompt.answer,
-                "metadata": json.dumps(prompt.metadata, ensure_ascii=False, sort_keys=True, default=str),
-            }
-        )
+        rows.append(_row(key, text, is_chat, ids, prompt))
     if len(rows) <= num_heldout:
         raise ValueError(
             f"{len(rows)} usable prompts ({len(raw)} read, {too_long} longer than {max_prompt_tokens} tokens) leave none "
@@ -71,6 +60,19 @@ def ingest(
         "num_repaired": float(repaired),
         "num_train": float(len(rows) - num_heldout),
         "num_heldout": float(num_heldout),
+    }
+
+
+def _row(key: str, text: str, is_chat: bool, ids: list[int], prompt: RawPrompt) -> dict[str, Any]:
+    return {
+        "prompt_id": key[:16],
+        "prompt_key": key,
+        "split": "train",
+        "prompt": text,
+        "is_chat": is_chat,
+        "prompt_token_ids": ids,
+        "answer": prompt.answer,
+        "metadata": json.dumps(prompt.metadata, ensure_ascii=False, sort_keys=True, default=str),
     }
 
 

@@ -65,12 +65,13 @@ class VerifierPool:
 
     def _verdict(self, slot: int, position: int, item: ScoreItem) -> Verdict:
         child = self._children[slot]
-        if child is None:
-            child = self._children[slot] = self._start()
         try:
+            if child is None:
+                child = self._children[slot] = self._start()
             return child.ask(position, item, self._deadline_seconds)
         except (ChildTimeout, ChildDied) as error:
-            child.kill()
+            if child is not None:
+                child.kill()
             self._children[slot] = None
             return (timed_out if isinstance(error, ChildTimeout) else failed)(str(error))
 
