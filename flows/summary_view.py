@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -15,17 +16,10 @@ def number(value: float | None, form: str = ".3f") -> str:
 def summary_table(summary: dict[str, Any]) -> Table:
     """Per iteration: reward, held-out accuracy and reward-model accuracy before and after, rows, versions, champion."""
     title = f"{summary['lineage']} (recipe {summary['recipe']}): held-out accuracy before→after, reward model (RM) too"
-    table = Table(title=title, title_justify="left", caption="pairs: new + replayed", caption_justify="left")
-    for heading in (
-        "iteration",
-        "reward",
-        "accuracy",
-        "greedy",
-        "reward model",
-        "fresh + replay",
-        "policy",
-        "reward v",
-    ):
+    table = Table(
+        title=title, title_justify="left", caption="pairs: new + replayed", caption_justify="left", box=SIMPLE_HEAD
+    )
+    for heading in ("it", "reward", "accuracy", "greedy", "RM accuracy", "pairs", "policy", "RM"):
         table.add_column(heading, justify="right")
     table.add_column("champ", justify="right")
     table.add_column("s", justify="right")

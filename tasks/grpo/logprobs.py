@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tasks.grpo.batch import PaddedBatch
+from tasks.grpo.batch import PaddedBatch, TokenSequence, pad
 
 CHUNK_LOGITS = 1 << 24
 """Logits held at once (16.8 M, 67 MB in float32); a chunk has this many divided by the vocabulary size tokens."""
@@ -52,6 +52,28 @@ def completion_logprobs(model: nn.Module, batch: PaddedBatch, temperatures_B: Te
         zeros_BC.index_put((rows_N, columns_N), logprobs_N),
         zeros_BC.index_put((rows_N, columns_N), entropy_N),
     )
+
+
+@torch.no_grad()
+def check_output_layer(model: nn.Module) -> None:
+    """Compare with the model's own logits on four tokens: some families scale them after the output layer.
+
+    Errors: ValueError for a model whose log-probabilities here are not its own (a wrong ratio would look like learning).
+    """
+    output = model.get_output_embeddings()  # type: ignore[operator]
+    ids = [index % output.weight.shape[0] for index in range(4)]
+    batch = pad([TokenSequence(0, ids[:1], ids[1:])], str(output.weight.device))
+    ones_B = torch.ones(1, device=output.weight.device)
+    found_C = completion_logprobs(model, batch, ones_B).logprobs_BC[0]
+    logits_CV = model(input_ids=batch.input_ids_BT).logits[0, :-1]
+    own_C, _ = selected_logprobs_and_entropy(logits_CV, batch.input_ids_BT[0, 1:], ones_B)
+    tolerance = 1e-3 if output.weight.dtype in (torch.float32, torch.float64) else 0.1
+    # A model that is not finite is the update's to report, with the rows.
+    if bool(((found_C - own_C).abs() > tolerance).any()):
+        raise ValueError(
+            f"{type(model).__name__} changes its logits after the output layer (log-probs {found_C.tolist()} against its "
+            f"own {own_C.tolist()}): its ratios would be wrong. Take another model"
+        )
 
 
 def _chunked(model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor) -> tuple[Tensor, Tensor]:

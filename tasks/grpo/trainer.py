@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from tasks.grpo.algorithms import OBJECTIVES, MicroBatch, Objective
 from tasks.grpo.batch import PaddedBatch, TokenSequence, micro_batches, pad
 from tasks.grpo.config import GrpoConfig
-from tasks.grpo.logprobs import completion_logprobs
+from tasks.grpo.logprobs import check_output_layer, completion_logprobs
 from tasks.runtime.optimiser import NonFinite, Optimiser
 from tasks.runtime.progress import OnProgress
 
@@ -25,6 +25,7 @@ class PolicyTrainer:
 
     def __init__(self, model: PreTrainedModel, config: GrpoConfig) -> None:
         self.model = model.eval()
+        check_output_layer(self.model)
         self.config = config
         self.device = str(model.device)
         self.optimiser = Optimiser(model.named_parameters(), config.optimiser)

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from tasks.grpo import logprobs as module
 from tasks.grpo.batch import TokenSequence, micro_batches, pad
-from tasks.grpo.logprobs import completion_logprobs, selected_logprobs_and_entropy
+from tasks.grpo.logprobs import check_output_layer, completion_logprobs, selected_logprobs_and_entropy
 from tests.conftest import make_gpt2, make_llama
 
 PROMPT, COMPLETION = [1, 5, 6], [7, 8, 9, 2]
@@ -77,3 +78,13 @@ def test_micro_batches_stay_within_the_budget_and_lose_nobody():
     assert sorted(each.row for batch in batches for each in batch) == list(range(40))
     assert all(len(batch) * max(each.num_tokens for each in batch) <= 30 for batch in batches)
     assert len(micro_batches([TokenSequence(0, [1] * 50, [2])], 30)) == 1
+
+
+def test_a_model_that_scales_its_logits_is_refused_and_a_plain_one_is_not():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    scaled = GraniteConfig(vocab_size=32, num_key_value_heads=2, initializer_range=0.3, logits_scaling=8.0, **sizes)
+    with pytest.raises(ValueError, match="GraniteForCausalLM changes its logits"):
+        check_output_layer(GraniteForCausalLM(scaled).eval())
+    check_output_layer(make_llama())
+    check_output_layer(make_gpt2())
