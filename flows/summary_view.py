@@ -17,9 +17,15 @@ def summary_table(summary: dict[str, Any]) -> Table:
     """Per iteration: reward, held-out accuracy and reward-model accuracy before and after, rows, versions, champion."""
     title = f"{summary['lineage']} (recipe {summary['recipe']}): held-out accuracy before→after, reward model (RM) too"
     table = Table(
-        title=title, title_justify="left", caption="pairs: new + replayed", caption_justify="left", box=SIMPLE_HEAD
+        title=title,
+        title_justify="left",
+        caption="pairs: new + replayed",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
-    for heading in ("it", "reward", "accuracy", "greedy", "RM accuracy", "pairs", "policy", "RM"):
+    for heading in ("it", "reward", "accuracy", "greedy", "RM acc.", "pairs", "policy", "RM"):
         table.add_column(heading, justify="right")
     table.add_column("champ", justify="right")
     table.add_column("s", justify="right")
