@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import checkpoints, lineages, lock, tables
+from storage import checkpoints, lineages, lock, summaries, tables
 from storage.errors import CorruptArtifact, LineageBusy, LostLock, StorageError
 from storage.manifest import Provenance
 
@@ -202,7 +202,7 @@ def ask(place, policy):
 
 
 def summarise(place, policy):
-    lineages.write_summary(place, {})
+    summaries.write_summary(place, {})
 
 
 WRITES = [commit_table, commit_checkpoint, prune, move_damage_aside, sweep, record_recipe, ask, summarise]
