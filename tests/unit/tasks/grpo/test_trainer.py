@@ -213,3 +213,39 @@ def test_a_resume_equals_the_uninterrupted_run_to_the_last_bit(tmp_path):
     assert metrics["num_updates_total"] == 6
     for name, value in straight.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[name]), name
+
+
+MANY = [sample(index, (-1.0) ** index * (index + 1) / 4, length=3 + index % 4) for index in range(6)]
+
+
+def test_minibatches_are_drawn_anew_from_the_seed_and_the_last_one_may_be_short():
+    settings = config(minibatch_completions=4)
+    ends = []
+    for seed in (1, 2):
+        model = make_llama()
+        metrics = PolicyTrainer(model, settings).update(MANY, reference=None, seed=seed, on_progress=silent)
+        assert metrics["num_updates"] == 2
+        assert metrics["num_trained_tokens"] == sum(len(row["completion_token_ids"]) for row in MANY)
+        ends.append(model.model.embed_tokens.weight.detach())
+    assert not torch.equal(*ends)
+
+
+def test_advantages_by_token_are_used_where_they_are_given():
+    outcome, _ = gradient([sample(0, 1.0)], config())
+    by_token, _ = gradient([sample(0, 1.0, token_advantages=[1.0, 0.0, 0.0, 0.0])], config())
+    last, _ = gradient([sample(0, 1.0, token_advantages=[0.0, 1.0, 1.0, 1.0])], config())
+    assert not torch.allclose(outcome, by_token, rtol=1e-2)
+    assert torch.allclose(outcome, by_token + last, rtol=1e-4, atol=1e-6)
+
+
+def test_each_completion_keeps_the_temperature_it_was_sampled_at():
+    pair = [sample(0, 1.0, temperature=0.5), sample(1, -1.0, temperature=2.0)]
+    together, _ = gradient(pair, config())
+    apart, _ = gradient(pair, config(micro_batch_tokens=1))
+    assert torch.allclose(together, apart, rtol=1e-4, atol=1e-6)
+
+
+def test_an_infinite_loss_is_refused_also_when_its_gradient_is_finite():
+    rows = [sample(5, -3e38, group="huge", logprobs=[-100.0] * 4)]
+    with pytest.raises(NonFinite, match=r"loss is inf.*huge/5"):
+        updated(rows, config())
