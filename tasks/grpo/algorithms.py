@@ -56,7 +56,11 @@ def grpo(batch: MicroBatch, config: GrpoConfig, denominator: float) -> Objective
         "clipped": surrogate.is_clipped_BT.sum(),
     }
     if batch.reference_logprobs_BC is not None:
-        kl_BC = torch.where(batch.mask_BC, k3(batch.policy_logprobs_BC, batch.reference_logprobs_BC), 0.0)
+        # Selected before the arithmetic: 0 * NaN is NaN in the backward pass.
+        policy_BC, reference_BC = (
+            torch.where(batch.mask_BC, each, 0.0) for each in (batch.policy_logprobs_BC, batch.reference_logprobs_BC)
+        )
+        kl_BC = k3(policy_BC, reference_BC)
         loss = loss + config.kl_beta * (weights_BC * kl_BC).sum() / denominator
         sums["kl"] = kl_BC.detach().sum()
     return Objective(loss, sums)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tasks.grpo.algorithms import OBJECTIVES
+from tasks.grpo.algorithms import OBJECTIVES, MicroBatch
 from tasks.grpo.config import GrpoConfig
 from tasks.grpo.trainer import PolicyTrainer
 from tasks.runtime.optimiser import NonFinite
@@ -249,3 +249,18 @@ def test_an_infinite_loss_is_refused_also_when_its_gradient_is_finite():
     rows = [sample(5, -3e38, group="huge", logprobs=[-100.0] * 4)]
     with pytest.raises(NonFinite, match=r"loss is inf.*huge/5"):
         updated(rows, config())
+
+
+@pytest.mark.parametrize("algorithm", OBJECTIVES)
+@pytest.mark.parametrize("garbage", [math.nan, math.inf, 1e6])
+def test_what_stands_in_the_padding_changes_neither_loss_nor_gradient_nor_metrics(algorithm, garbage):
+    found = []
+    for filler in (0.0, garbage):
+        policy = torch.tensor([[-1.0, filler]], dtype=torch.float64, requires_grad=True)
+        others = [torch.tensor([[value, filler]], dtype=torch.float64) for value in (-1.1, -2.0, 1.5)]
+        batch = MicroBatch(policy, *others, torch.tensor([[True, False]]))
+        objective = OBJECTIVES[algorithm](batch, config(algorithm, kl_beta=0.5), 1.0)
+        objective.loss.backward()
+        sums = {name: value.item() for name, value in objective.sums.items()}
+        found.append((objective.loss.item(), policy.grad.tolist(), sums))
+    assert found[0] == found[1]
