@@ -20,7 +20,7 @@ class EvaluationConfig(Frozen):
 
 
 class PromotionConfig(Frozen):
-    """The champion moves when the paired bootstrap interval of (candidate - champion) accuracy lies above -margin."""
+    """The champion moves when the paired bootstrap interval of (candidate - champion) accuracy lies at or above -margin."""
 
     margin: float = Field(default=0.02, ge=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)

@@ -44,7 +44,8 @@ def decide(
         num_resamples=config.num_resamples,
         seed=seed,
     )
-    promote = found.low >= -config.margin
+    # 0.48 - 0.5 is -0.020000000000000018: a loss of exactly the margin is within it.
+    promote = round(found.low + config.margin, 9) >= 0.0
     interval = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
     reason = (
         f"accuracy {interval} against the champion on {len(pairs)} prompts: "

@@ -8,7 +8,7 @@ from tasks.evaluation.pass_at_k import pass_at_k
 
 Row = Mapping[str, Any]
 
-WORKING = re.compile(r"<think>\s*\S.*?</think>", re.DOTALL)
+WORKING = re.compile(r"<think>\s*(?!</think>)\S.*?</think>", re.DOTALL)
 
 
 def evaluation_rows(
@@ -44,6 +44,7 @@ def evaluation_rows(
     metrics = {
         "num_prompts": float(len(rows)),
         "num_unscored": float(sum(row["num_samples"] - row["num_scored"] for row in rows)),
+        "num_greedy_unscored": float(sum(value is None for value in greedy.values())),
     }
     metrics |= _mean("accuracy", [row["pass_at_1"] for row in rows])
     metrics |= _mean("greedy_accuracy", [row["greedy_correct"] for row in rows])

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
 HEAD_FILE = "reward_head.safetensors"
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template*")
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template*",
+)
 
 
 class RewardModel(nn.Module):
@@ -35,7 +42,9 @@ class RewardModel(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, *, device: str) -> "RewardModel":
-        """A saved reward model."""
+        """A saved reward model. A folder without a head (a policy's, say) is a ValueError."""
+        if not (folder / HEAD_FILE).is_file():
+            raise ValueError(f"{folder} is no reward model: it has no {HEAD_FILE}; make one with from_policy")
         backbone = _backbone(folder, device)
         head = nn.Linear(backbone.config.hidden_size, 1)
         head.load_state_dict(load_file(folder / HEAD_FILE))

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,15 +28,15 @@ def pairs_from_rows(
     Ties and differences below ``min_margin`` make no pair; rows that the source did not score take no part; of equal
     completions with equal rewards one is kept; equal completions with different rewards are all dropped (the scorer
     contradicts itself). At most ``max_pairs_per_group`` pairs per group, chosen by hash of (seed, pair).
+
+    Raises:
+        ValueError: a (group, sample) comes twice in a table, has a reward but no completion, or has a reward that is
+            not a finite number.
     """
-    by_key = {(row["group_id"], row["sample_index"]): row for row in completions}
-    groups: dict[str, list[Scored]] = {}
-    for row in rewards:
-        reward = row[f"{source}_reward"]
-        if reward is not None:
-            groups.setdefault(row["group_id"], []).append((by_key[row["group_id"], row["sample_index"]], reward))
+    groups = _scored_groups(completions, rewards, f"{source}_reward")
     pairs: list[dict[str, Any]] = []
     contradicting = 0
+    over_cap = 0
     for group_id in sorted(groups):
         distinct, dropped = _distinct(groups[group_id])
         contradicting += dropped
@@ -47,11 +48,35 @@ def pairs_from_rows(
         ]
         candidates.sort(key=lambda pair: derive_seed(seed, pair["pair_id"]))
         pairs.extend(candidates[: config.max_pairs_per_group])
+        over_cap += max(0, len(candidates) - config.max_pairs_per_group)
     return pairs, {
         "num_pairs": float(len(pairs)),
         "num_groups": float(len(groups)),
         "num_contradicting_completions": float(contradicting),
+        "num_unscored": float(len(rewards) - sum(map(len, groups.values()))),
+        "num_pairs_over_cap": float(over_cap),
     }
+
+
+def _scored_groups(completions: Sequence[Row], rewards: Sequence[Row], column: str) -> dict[str, list[Scored]]:
+    """Completions with their reward, by group, joined by (group, sample)."""
+    by_key = {(row["group_id"], row["sample_index"]): row for row in completions}
+    if len(by_key) < len(completions):
+        raise ValueError(f"{len(completions) - len(by_key)} completions repeat the (group, sample) of another")
+    groups: dict[str, list[Scored]] = {}
+    seen: set[tuple[str, int]] = set()
+    for row in rewards:
+        key, reward = (row["group_id"], row["sample_index"]), row[column]
+        if key in seen or key not in by_key:
+            fault = "comes twice" if key in seen else "has no completion"
+            raise ValueError(f"the reward of group {key[0]}, sample {key[1]} {fault}: the tables are of different runs")
+        seen.add(key)
+        if reward is None:
+            continue
+        if not math.isfinite(reward):
+            raise ValueError(f"{column} of group {key[0]}, sample {key[1]} is {reward}; an unscored row is None")
+        groups.setdefault(key[0], []).append((by_key[key], reward))
+    return groups
 
 
 def _distinct(members: Sequence[Scored]) -> tuple[list[Scored], int]:

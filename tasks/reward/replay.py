@@ -28,9 +28,6 @@ def of_mix(num_fresh: int, num_history: int, config: MixReplay) -> float:
     return config.fraction / (1.0 - config.fraction) * num_fresh
 
 
-REPLAYS: dict[type, Callable[[int, int, Any], float]] = {HistoryReplay: of_history, MixReplay: of_mix}
-
-
 def num_replayed(num_fresh: int, num_history: int, config: ReplayConfig) -> int:
     """Rows to replay: rounded half up, at least one when there is a history, at most all of it.
 
@@ -39,7 +36,7 @@ def num_replayed(num_fresh: int, num_history: int, config: ReplayConfig) -> int:
     if num_fresh == 0 or num_history == 0 or config.fraction == 0:
         return 0
     wanted = REPLAYS[type(config)](num_fresh, num_history, config)
-    # 0.1 * 25 is 2.5000000000000004 and 0.1 / 0.9 * 90 is 9.999999999999998: round away the binary noise first.
+    # 0.29 * 50 is 14.499999999999998, which half up is 15: round away the binary noise first.
     return min(num_history, max(1, math.floor(round(wanted, 9) + 0.5)))
 
 
@@ -75,3 +72,6 @@ def mix(
         "num_replayed": float(count),
         "num_history": float(len(history)),
     }
+
+
+REPLAYS: dict[type, Callable[[int, int, Any], float]] = {HistoryReplay: of_history, MixReplay: of_mix}

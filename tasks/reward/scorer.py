@@ -1,5 +1,6 @@
 """Scores of completions and pairs under a reward model."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from tasks.reward.encoding import sequence_ids
 from tasks.reward.head import RewardModel
+from tasks.runtime.optimiser import NonFinite
 
 Row = Mapping[str, Any]
 
@@ -42,8 +44,10 @@ def length_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """input_ids_BT padded on the right, and lengths_B."""
+    """input_ids_BT padded on the right, and lengths_B. An empty sequence has no last token and is a ValueError."""
     lengths = [len(sequence) for sequence in sequences]
+    if 0 in lengths:
+        raise ValueError(f"sequence {lengths.index(0)} of the batch is empty: there is no token to read a score at")
     input_ids_BT = torch.zeros(len(sequences), max(lengths), dtype=torch.long)
     for index, sequence in enumerate(sequences):
         input_ids_BT[index, : len(sequence)] = torch.tensor(sequence)
@@ -54,7 +58,11 @@ def pair_metrics(
     model: RewardModel, pairs: Sequence[Row], *, micro_batch_tokens: int, max_tokens: int
 ) -> dict[str, float]:
     """accuracy: share of pairs whose chosen completion scores higher (a tie counts half); auc: over all chosen against
-    all rejected scores. Missing when there are no pairs."""
+    all rejected scores. Missing when there are no pairs.
+
+    Raises:
+        NonFinite: a score is not a finite number; names the pair. Such a model may not be published.
+    """
     if not pairs:
         return {}
     sequences = [
@@ -64,6 +72,9 @@ def pair_metrics(
     ]
     scores = score_sequences(model, sequences, micro_batch_tokens=micro_batch_tokens)
     chosen, rejected = scores[: len(pairs)], scores[len(pairs) :]
+    for row, high, low in zip(pairs, chosen, rejected, strict=True):
+        if not (math.isfinite(high) and math.isfinite(low)):
+            raise NonFinite(f"pair {row['pair_id']} has the scores {high} and {low}")
     wins = [_win(high, low) for high, low in zip(chosen, rejected, strict=True)]
     return {"accuracy": sum(wins) / len(wins), "auc": auc(chosen, rejected), "num_pairs": float(len(pairs))}
 
@@ -79,6 +90,9 @@ def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
     """
     if not positive or not negative:
         raise ValueError("AUC needs at least one positive and one negative")
+    # A NaN equals nothing, itself included: it has no rank.
+    if bad := [score for score in [*positive, *negative] if math.isnan(score)]:
+        raise ValueError(f"{len(bad)} of the scores are NaN and have no rank")
     pooled = sorted([*positive, *negative])
     rank: dict[float, float] = {}
     begin = 0

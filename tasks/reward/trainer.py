@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from tasks.reward.config import RewardTrainingConfig
-from tasks.reward.encoding import sequence_ids
+from tasks.reward.encoding import num_cut, sequence_ids
 from tasks.reward.head import RewardModel
 from tasks.reward.losses import bradley_terry
 from tasks.reward.scorer import length_batches, padded
 from tasks.runtime.optimiser import NonFinite, Optimiser
 from tasks.runtime.progress import OnProgress
+
+SIDES = ("chosen_token_ids", "rejected_token_ids")
 
 Row = Mapping[str, Any]
 Pair = tuple[list[int], list[int]]
@@ -44,14 +46,19 @@ class RewardTrainer:
         Pairs whose sides became equal by the cut at ``max_tokens`` are dropped and counted: they would only raise the
         loss by ln 2.
 
+        Metrics: loss (nats per pair) and grad_norm (before clipping) are means over this call's updates;
+        num_updates_total counts those of the whole lineage; num_cut counts sides that lost tokens to ``max_tokens``.
+
         Raises:
             ValueError: there are rows but no usable pair.
-            NonFinite: names the pairs of the batch; the weights are those before it.
+            NonFinite: a loss or gradient (names the pairs of its batch) or, at the end, a weight is not finite; the
+                model must not be published.
         """
         pairs, names = self._usable(rows)
         metrics = {
             "num_training_pairs": float(len(pairs)),
             "num_equal_after_cut": float(len(rows) - len(pairs)),
+            "num_cut": float(num_cut(rows, SIDES, self.config.max_tokens)),
             "num_fresh": float(sum(not row["is_replayed"] for row in rows)),
             "num_replayed": float(sum(row["is_replayed"] for row in rows)),
         }
@@ -73,14 +80,15 @@ class RewardTrainer:
                 on_progress(epoch * len(order) + begin + len(batch), self.config.num_epochs * len(order))
         if losses:
             metrics |= {"loss": float(torch.stack(losses).mean()), "grad_norm": sum(norms) / len(norms)}
+        if bad := [name for name, value in self.model.named_parameters() if not bool(torch.isfinite(value).all())]:
+            raise NonFinite(f"weights are not finite after training: {', '.join(bad[:3])}; lower the learning rate")
         return metrics | {"num_updates_total": float(self.optimiser.num_updates)}
 
     def _usable(self, rows: Sequence[Row]) -> tuple[list[Pair], list[str]]:
         pairs, names = [], []
         for row in rows:
             chosen, rejected = (
-                sequence_ids(row["prompt_token_ids"], row[side], self.config.max_tokens)
-                for side in ("chosen_token_ids", "rejected_token_ids")
+                sequence_ids(row["prompt_token_ids"], row[side], self.config.max_tokens) for side in SIDES
             )
             if chosen != rejected:
                 pairs.append((chosen, rejected))

@@ -67,13 +67,22 @@ class Optimiser:
         """Go on from a saved state.
 
         Raises:
-            ValueError: the state belongs to other parameters.
+            ValueError: the state belongs to other parameters (by name or shape); nothing is changed then.
         """
-        self.num_updates = int(json.loads((folder / COUNTERS_FILE).read_text())["num_updates"])
+        num_updates = int(json.loads((folder / COUNTERS_FILE).read_text())["num_updates"])
         tensors = load_file(folder / STATE_FILE)
         owners = {key.split(":", 1)[1] for key in tensors}
         if foreign := owners - set(self._names):
             raise ValueError(f"{folder} holds the state of other parameters: {sorted(foreign)[:3]}")
+        shapes = {name: parameter.shape for name, parameter in zip(self._names, self._parameters, strict=True)}
+        for key, value in tensors.items():
+            kind, name = key.split(":", 1)
+            if kind != "step" and value.shape != shapes[name]:
+                raise ValueError(
+                    f"{folder} holds the state of other parameters: {name} is {list(value.shape)} there and "
+                    f"{list(shapes[name])} in the model"
+                )
+        self.num_updates = num_updates
         for name, parameter in zip(self._names, self._parameters, strict=True):
             keys = [key for key in tensors if key.split(":", 1)[1] == name]
             if keys:

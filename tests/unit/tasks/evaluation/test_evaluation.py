@@ -53,6 +53,13 @@ def test_a_noisy_loss_does_not_promote_and_a_noisy_gain_does():
     assert decide(scores(0.5), worse, CONFIG, seed=0).promote
 
 
+def test_an_equal_mean_with_a_wide_interval_does_not_promote():
+    mixed = {prompt: float(index % 2) for index, prompt in enumerate(scores(0.0))}
+    decision = decide(mixed, scores(0.5), CONFIG, seed=0)
+    assert (decision.difference, decision.promote) == (0.0, False)
+    assert decision.low < -0.02 < 0 < decision.high
+
+
 def test_only_prompts_that_both_measured_are_compared():
     candidate, champion = {"a": 1.0, "b": None, "c": 0.0}, {"a": 0.5, "b": 0.0, "d": 1.0}
     assert decide(candidate, champion, CONFIG, seed=0).difference == 0.5
@@ -102,3 +109,45 @@ def test_means_of_nothing_are_missing():
     rows, metrics = evaluation_rows([completion("a", 0, "x")], [reward("a", 0, None, None)], [], ks=(1,))
     assert rows[0]["pass_at_1"] is None
     assert {"accuracy", "pass_at_1", "reward_model_mean"}.isdisjoint(metrics)
+
+
+def test_a_loss_of_exactly_the_margin_is_within_it():
+    assert 0.48 - 0.5 < -0.02  # binary noise
+    assert decide(scores(0.48), scores(0.5), CONFIG, seed=0).promote
+    assert not decide(scores(0.479), scores(0.5), CONFIG, seed=0).promote
+
+
+@pytest.mark.parametrize(
+    ("text", "is_working"),
+    [
+        ("<think>5+8=13</think><answer>13</answer>", 1.0),
+        ("<think></think><answer>13</answer>", 0.0),
+        ("<think> </think><answer>13</answer></think>", 0.0),
+        ("<think>5+8=13", 0.0),
+        ("<think>5\n+8</think>", 1.0),
+    ],
+)
+def test_working_is_a_think_block_with_text_in_it(text, is_working):
+    _, metrics = evaluation_rows([completion("a", 0, text)], [reward("a", 0, True)], [], ks=(1,))
+    assert metrics["working_share"] == is_working
+
+
+def test_an_unscored_greedy_completion_is_counted_and_not_wrong():
+    sampled = [reward("a", 0, True), reward("b", 0, True)]
+    texts = [completion("a", 0, "x"), completion("b", 0, "x")]
+    rows, metrics = evaluation_rows(texts, sampled, [reward("a", 0, True), reward("b", 0, None)], ks=(1,))
+    assert (metrics["greedy_accuracy"], metrics["num_greedy_unscored"]) == (1.0, 1)
+    assert [row["greedy_correct"] for row in rows] == [True, None]
+
+
+def test_the_reward_model_mean_is_over_the_rows_that_it_scored():
+    rewards = [reward("a", 0, True, 0.2), reward("a", 1, False, 0.6), reward("a", 2, False, None)]
+    texts = [completion("a", index, "x") for index in range(3)]
+    rows, metrics = evaluation_rows(texts, rewards, [], ks=(1,))
+    assert rows[0]["reward_model_mean"] == pytest.approx(0.4)
+    assert metrics["reward_model_mean"] == pytest.approx(0.4)
+
+
+def test_an_interval_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="no prompt was measured"):
+        paired_bootstrap([], confidence=0.95, num_resamples=100, seed=0)

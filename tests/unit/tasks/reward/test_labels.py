@@ -71,3 +71,50 @@ def test_the_cap_is_kept_and_drawn_by_the_seed_whatever_the_order_of_rows():
     assert len(drawn) == 3
     assert [pair["pair_id"] for pair in pairs(rewards, cap=3, order=order)[0]] == drawn
     assert any([pair["pair_id"] for pair in pairs(rewards, cap=3, seed=seed)[0]] != drawn for seed in range(1, 4))
+
+
+def test_a_difference_of_exactly_the_margin_makes_a_pair():
+    assert 0.3 - 0.25 < 0.05  # binary noise, not a smaller difference
+    assert len(pairs([0.3, 0.25], margin=0.05)[0]) == 1
+
+
+def test_what_was_left_out_is_counted():
+    _, metrics = pairs([1, 1, 0, 0, None], cap=3)
+    assert (metrics["num_pairs"], metrics["num_pairs_over_cap"], metrics["num_unscored"]) == (3, 1, 1)
+
+
+def completion(index, ids=(1,)):
+    return {
+        "group_id": "g",
+        "prompt_id": "p",
+        "sample_index": index,
+        "prompt_token_ids": [1],
+        "completion_token_ids": list(ids),
+    }
+
+
+def reward(index, value):
+    return {"group_id": "g", "sample_index": index, "exact_reward": value}
+
+
+@pytest.mark.parametrize(
+    ("completions", "rewards", "message"),
+    [
+        ([completion(0)], [reward(0, 1.0), reward(1, 0.0)], "sample 1 has no completion"),
+        ([completion(0)], [reward(0, 1.0), reward(0, 0.0)], "sample 0 comes twice"),
+        ([completion(0), completion(0)], [reward(0, 1.0)], "1 completions repeat"),
+        ([completion(0)], [reward(0, float("nan"))], "sample 0 is nan"),
+    ],
+)
+def test_tables_that_do_not_belong_together_are_refused(completions, rewards, message):
+    with pytest.raises(ValueError, match=message):
+        pairs_from_rows(completions, rewards, {"p": "key"}, PairsConfig(), source="exact", origin_iteration=0, seed=0)
+
+
+def test_the_same_samples_in_another_iteration_are_other_pairs():
+    rows = [completion(0, [5]), completion(1, [6])], [reward(0, 1.0), reward(1, 0.0)]
+    first, second = (
+        pairs_from_rows(*rows, {"p": "key"}, PairsConfig(), source="exact", origin_iteration=number, seed=0)[0]
+        for number in (1, 2)
+    )
+    assert first[0]["pair_id"] != second[0]["pair_id"]

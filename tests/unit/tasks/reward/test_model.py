@@ -8,11 +8,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.policy.characters import build_tokenizer
 from tasks.reward.config import RewardTrainingConfig
-from tasks.reward.encoding import sequence_ids
+from tasks.reward.encoding import num_cut, sequence_ids
 from tasks.reward.head import RewardModel
-from tasks.reward.losses import bradley_terry
-from tasks.reward.scorer import auc, pair_metrics, score_rows
+from tasks.reward.scorer import pair_metrics, score_rows
 from tasks.reward.trainer import RewardTrainer
+from tasks.runtime.optimiser import NonFinite
 from tests.conftest import make_gpt2, make_llama
 
 
@@ -146,29 +146,87 @@ def test_without_rows_nothing_changes(model):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("margin", "loss", "gradient"),
-    [(-100.0, 100.0, -1.0), (0.0, 0.693147, -0.5), (2.0, 0.126928, -0.119203), (100.0, 0.0, 0.0)],
-)
-def test_bradley_terry_values_and_gradients(margin, loss, gradient):
-    chosen = torch.tensor([margin], dtype=torch.float64, requires_grad=True)
-    found = bradley_terry(chosen, torch.zeros(1, dtype=torch.float64), denominator=1.0)
-    found.backward()
-    assert (found.item(), chosen.grad.item()) == pytest.approx((loss, gradient), abs=1e-6)
+def test_the_training_loss_is_the_one_of_the_scorers_numbers_although_the_backbone_has_dropout(model):
+    finished, truncated = rows([5, 9, 2], [6, 10, 11])
+    high, low = score_rows(model, [finished, truncated], micro_batch_tokens=1000, max_tokens=50)
+    model.train()  # whoever had it before: the trainer and the scorer switch dropout off
+    row = pair("p", finished["completion_token_ids"], truncated["completion_token_ids"])
+    metrics = RewardTrainer(model, config(num_epochs=1)).train([row], seed=0, on_progress=silent)
+    assert metrics["loss"] == pytest.approx(math.log1p(math.exp(low - high)), abs=1e-5)
+    model.train()
+    scores = [score_rows(model, [finished], micro_batch_tokens=1000, max_tokens=50) for _ in range(2)]
+    assert scores[0] == scores[1]
 
 
-def test_bradley_terry_sums_over_the_denominator_and_raises_half_precision():
-    scores = torch.tensor([10.0, 0.0], dtype=torch.bfloat16)
-    found = bradley_terry(scores, torch.zeros(2, dtype=torch.bfloat16), denominator=4.0)
-    assert found.dtype == torch.float32
-    assert found.item() == pytest.approx((4.54e-5 + math.log(2)) / 4, rel=1e-4)
-    with pytest.raises(ValueError, match="denominator 0"):
-        bradley_terry(scores, scores, denominator=0)
+def test_scoring_cuts_where_training_cuts(model):
+    whole = score_rows(model, rows([5, 6, 7, 8]), micro_batch_tokens=1000, max_tokens=4)
+    assert whole == pytest.approx([score(model, [1, 4, 5, 6], 4)], abs=1e-5)
+    assert num_cut(rows([5, 6], [5, 6, 7]), ["completion_token_ids"], 4) == 1
 
 
-@pytest.mark.parametrize(
-    ("positive", "negative", "expected"),
-    [([2, 3], [0, 1], 1.0), ([0, 1], [2, 3], 0.0), ([1, 1], [1, 1], 0.5), ([1, 3], [2], 0.5), ([2, 2], [1, 2], 0.75)],
-)
-def test_auc_counts_a_tie_as_half(positive, negative, expected):
-    assert auc(positive, negative) == expected
+def test_a_saved_model_scores_the_same_to_the_last_bit_and_a_policy_is_no_reward_model(model, tmp_path):
+    model.save(tmp_path / "saved")
+    loaded = RewardModel.load(tmp_path / "saved", device="cpu")
+    read = lambda each: score_rows(each, rows([5, 6, 2]), micro_batch_tokens=99, max_tokens=50)  # noqa: E731
+    assert read(loaded) == read(model)
+    assert not [path for path in (tmp_path / "saved").iterdir() if path.suffix in {".bin", ".pt", ".pkl"}]
+    with pytest.raises(ValueError, match="is no reward model"):
+        RewardModel.load(tmp_path / "policy", device="cpu")
+
+
+def test_the_new_head_is_drawn_from_its_seed(tmp_path):
+    make_llama().save_pretrained(tmp_path)
+    first, again, other = (RewardModel.from_policy(tmp_path, device="cpu", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.head.weight, again.head.weight)
+    assert not torch.equal(first.head.weight, other.head.weight)
+    assert first.head.bias.item() == 0.0
+    drawn = torch.randn(1, 16, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(first.head.weight, drawn / 17**0.5)
+
+
+def test_a_model_that_is_not_finite_stops_the_training_and_names_the_pairs(model):
+    with torch.no_grad():
+        model.head.weight[0, 0] = float("nan")
+    before = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+    trainer = RewardTrainer(model, config())
+    with pytest.raises(NonFinite, match="loss is nan; in the batch of pairs p1"):
+        trainer.train([PAIRS[1]], seed=0, on_progress=silent)
+    assert trainer.optimiser.num_updates == 0
+    assert all(torch.equal(before[name], value) for name, value in model.backbone.state_dict().items())
+    with pytest.raises(NonFinite, match="pair p1 has the scores nan"):
+        pair_metrics(model, [PAIRS[1]], micro_batch_tokens=1000, max_tokens=50)
+
+
+def test_a_weight_that_is_not_finite_is_found_also_where_no_loss_shows_it(tmp_path):
+    make_llama().save_pretrained(tmp_path)
+    model = RewardModel.from_policy(tmp_path, device="cpu", seed=0)
+    with torch.no_grad():
+        model.backbone.embed_tokens.weight[31] = float("inf")  # an id that no pair holds
+    with pytest.raises(NonFinite, match=r"weights are not finite.*embed_tokens"):
+        RewardTrainer(model, config()).train(PAIRS, seed=0, on_progress=silent)
+
+
+def test_progress_ends_at_the_whole(model):
+    calls = []
+    RewardTrainer(model, config(batch_pairs=3, num_epochs=2)).train(
+        PAIRS, seed=0, on_progress=lambda done, total: calls.append((done, total))
+    )
+    assert calls == [(3, 16), (6, 16), (8, 16), (11, 16), (14, 16), (16, 16)]
+
+
+def test_the_order_of_training_is_drawn_from_the_seed(model, tmp_path):
+    model.save(tmp_path / "start")
+    heads = []
+    for seed in (0, 0, 1):
+        copy = RewardModel.load(tmp_path / "start", device="cpu")
+        RewardTrainer(copy, config(num_epochs=1, batch_pairs=2)).train(PAIRS, seed=seed, on_progress=silent)
+        heads.append(copy.head.weight)
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+
+
+def test_a_tie_is_half_a_win(model):
+    same = pair("tie", [5, 2], [5, 2])
+    found = pair_metrics(model, [same], micro_batch_tokens=1000, max_tokens=50)
+    assert (found["accuracy"], found["auc"], found["num_pairs"]) == (0.5, 0.5, 1)
+    assert pair_metrics(model, [], micro_batch_tokens=1000, max_tokens=50) == {}

@@ -23,6 +23,11 @@ def test_mix_replays_a_tenth_of_the_mixed_set(fresh, history, expected):
     assert num_replayed(fresh, history, MixReplay(kind="mix")) == expected
 
 
+def test_a_half_that_is_inexact_in_binary_is_still_rounded_up():
+    assert 0.29 * 50 < 14.5
+    assert num_replayed(10, 50, HistoryReplay(fraction=0.29)) == 15
+
+
 def test_a_fraction_of_zero_replays_nothing():
     assert num_replayed(10, 100, HistoryReplay(fraction=0.0)) == 0
 

@@ -70,3 +70,27 @@ def test_the_state_comes_back_bit_for_bit_and_without_pickle(tmp_path):
         of.update()
     assert torch.equal(weight, copy)
     assert {path.suffix for path in tmp_path.iterdir()} == {".safetensors", ".json"}
+
+
+def test_a_state_of_another_shape_is_refused_and_changes_nothing(tmp_path):
+    weight = parameter()
+    optimiser = Optimiser([("w", weight)], OptimiserConfig(learning_rate=0.1))
+    weight.grad = torch.tensor([1.0])
+    optimiser.update()
+    optimiser.save(tmp_path)
+    wider = Optimiser([("w", nn.Parameter(torch.zeros(2)))], OptimiserConfig(learning_rate=0.1))
+    with pytest.raises(ValueError, match=r"w is \[1\] there and \[2\] in the model"):
+        wider.load(tmp_path)
+    assert wider.num_updates == 0
+
+
+def test_warm_up_and_decay_act_on_the_weight():
+    weight = parameter(2.0)
+    config = OptimiserConfig(learning_rate=0.1, num_warmup_updates=1, weight_decay=0.5)
+    optimiser = Optimiser([("w", weight)], config)
+    expected = 2.0
+    for rate in (0.05, 0.1):  # a constant gradient: Adam's own step is the rate
+        weight.grad = torch.tensor([0.5])
+        optimiser.update()
+        expected = expected * (1 - rate * 0.5) - rate
+        assert weight.item() == pytest.approx(expected, abs=1e-5)
