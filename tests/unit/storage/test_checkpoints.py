@@ -134,3 +134,16 @@ def test_a_run_that_lost_its_lineage_prunes_nothing(place):
     with pytest.raises(LostLock):
         checkpoints.prune(place, ref)
     assert checkpoints.open_folder(ref).joinpath("model.safetensors").is_file()
+
+
+def test_the_policies_of_an_iteration_s_steps_go_but_for_the_one_to_keep(place):
+    here = place.at(iteration=1)
+    refs = [publish(here.at(iteration=1, section=f"step-{number:03d}")) for number in (1, 2, 3)]
+    other = publish(place.at(iteration=2, section="step-001"))
+    assert checkpoints.prune_steps(here, refs[2]) == 2 * (len(b"weights") + len(b"{}"))
+    for ref in refs[:2]:
+        with pytest.raises(PrunedCheckpoint):
+            checkpoints.open_folder(ref)
+    for ref in (refs[2], other):
+        assert checkpoints.open_folder(ref).joinpath("model.safetensors").is_file()
+    assert checkpoints.prune_steps(here, refs[2]) == 0
