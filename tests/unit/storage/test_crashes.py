@@ -236,6 +236,16 @@ def test_a_small_file_that_does_not_fit_on_the_disk_leaves_the_old_one(place, mo
     assert not litter(place.lineage_folder)
 
 
+def test_who_reads_a_small_file_while_it_is_replaced_reads_the_whole_old_one(place):
+    path = place.lineage_folder / "note.json"
+    files.write_atomic(path, b"old" * 10_000)
+    with path.open("rb") as reader:
+        first = reader.read(1)
+        files.write_atomic(path, b"new")
+        assert first + reader.read() == b"old" * 10_000
+    assert path.read_bytes() == b"new"
+
+
 def test_every_file_and_every_folder_on_the_way_is_flushed_before_or_right_after_the_rename(place, monkeypatch):
     flushed = []
     plain_fsync, plain_rename = files.os.fsync, Path.rename

@@ -98,7 +98,7 @@ def test_the_lineage_is_free_again_after_an_error_of_its_holder(tmp_path):
 
 def test_children_of_the_holder_do_not_inherit_the_lock(tmp_path):
     with lock.hold(tmp_path, "lineage") as first:
-        child = subprocess.Popen(["sleep", "30"])
+        child = subprocess.Popen(["sleep", "30"], close_fds=False)  # whoever starts it: the lock closes itself
     try:
         with lock.hold(tmp_path, "lineage") as second:
             assert second.token > first.token
