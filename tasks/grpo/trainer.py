@@ -62,7 +62,11 @@ class PolicyTrainer:
         """
         if (reference is None) == (self.config.kl_beta > 0):
             raise ValueError(f"kl_beta {self.config.kl_beta} and a reference belong together")
-        usable = [index for index, row in enumerate(rows) if not row["is_masked"]]
+        # By id before the shuffle: the order in which rows arrive must not decide who shares a minibatch.
+        usable = sorted(
+            (index for index, row in enumerate(rows) if not row["is_masked"]),
+            key=lambda index: (rows[index]["group_id"], rows[index]["sample_index"]),
+        )
         tally = _Tally()
         frozen = _Frozen(self, rows, usable, reference, tally)
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret

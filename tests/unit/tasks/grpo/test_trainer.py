@@ -106,6 +106,14 @@ class TestLaws:
         backward, _ = gradient(ROWS[::-1], config(algorithm))
         assert torch.allclose(forward, backward, rtol=1e-4, atol=1e-7)
 
+    def test_the_order_of_rows_does_not_decide_who_shares_a_minibatch(self, algorithm):
+        rows = [sample(index, advantage) for index, advantage in enumerate((1.0, -0.5, -0.5, 0.25, 0.5, -0.75))]
+        settings = config(algorithm, minibatch_completions=2)
+        expected, _ = updated(rows, settings)
+        for order in ([5, 4, 3, 2, 1, 0], [2, 0, 5, 1, 4, 3], [1, 2, 3, 4, 5, 0]):
+            found, _ = updated([rows[index] for index in order], settings)
+            assert torch.allclose(expected, found, rtol=1e-4, atol=1e-5)
+
     def test_masked_rows_leave_numerator_and_denominator(self, algorithm):
         masked = [sample(9, 0.0, length=11, masked=True), sample(8, 5.0, masked=True, signal=False)]
         without, _ = gradient(ROWS, config(algorithm))
