@@ -37,7 +37,8 @@ class ReasoningGymVerifier(Frozen):
     name: str = Field(default="reasoning_gym", pattern=SOURCE_NAME)
     weight: float = 1.0
     answer_tag: str = ""
-    """Empty: the last number of the completion or, where the gold answer is text, the whole trimmed completion."""
+    """Empty: the last number of the completion or, where the gold answer is text, the whole trimmed completion; a
+    completion that the token limit cut then scores 0."""
 
 
 class FormatVerifier(Frozen):

@@ -34,6 +34,9 @@ def verify(config: ReasoningGymVerifier, item: ScoreItem) -> Verdict:
     score_answer = _task(item.metadata["task"])
     if score_answer(answer=item.answer, entry=entry) < 1:
         return unscored("the task does not accept its own gold answer")
+    if item.is_truncated and not config.answer_tag:
+        # Where the last thing said is the answer, a text that was cut has none: its last number is a coincidence.
+        return scored(0.0, "cut before its end, so its last words are no answer")
     answer = extract(config, item)
     if not answer:
         return scored(0.0, "no answer was found")

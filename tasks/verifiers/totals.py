@@ -22,6 +22,7 @@ def items_of(completions: Sequence[Row], selection: Sequence[Row]) -> list[Score
             answer=prompts[row["group_id"]]["answer"],
             completion=row["text"],
             metadata=json.loads(prompts[row["group_id"]]["metadata"]),
+            is_truncated=row["is_truncated"],
         )
         for row in completions
     ]

@@ -14,6 +14,8 @@ class ScoreItem:
     answer: str
     completion: str
     metadata: dict[str, Any]
+    is_truncated: bool = False
+    """The token limit cut the completion: what comes last in it need not be its answer."""
 
 
 @dataclass(frozen=True)
