@@ -38,7 +38,7 @@ def test_a_checkpoint_is_found_and_opens_to_its_files(place):
     assert stat.S_IMODE((folder / "model.safetensors").stat().st_mode) == 0o644
 
 
-def refused(place, name, data):
+def assert_refused(place, name, data):
     def write_it(folder):
         write(folder)
         (folder / "trainer" / name).write_bytes(data)
@@ -54,19 +54,19 @@ FORMATS = ["weights.pt", "model.bin", "state.pkl", "a.pth", "b.pickle", "c.ckpt"
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_pickles_and_programs_are_refused_by_name_and_leave_nothing(place, name):
-    refused(place, name, b"x")
+    assert_refused(place, name, b"x")
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_is_refused_whatever_it_is_called(place, protocol):
-    refused(place, "optimiser", pickle.dumps({"step": 1}, protocol=protocol))
+    assert_refused(place, "optimiser", pickle.dumps({"step": 1}, protocol=protocol))
 
 
 def test_what_torch_saves_is_refused_whatever_it_is_called(place):
     saved = io.BytesIO()
     torch.save({"w": torch.zeros(1)}, saved)
-    refused(place, "model.safetensors", saved.getvalue())
-    refused(place, "weights", saved.getvalue())
+    assert_refused(place, "model.safetensors", saved.getvalue())
+    assert_refused(place, "weights", saved.getvalue())
 
 
 def test_safetensors_are_taken_even_when_their_length_looks_like_a_pickle(place):

@@ -67,8 +67,10 @@ def test_a_failing_run_ends_failed_and_a_finished_one_stays_finished(lineage):
     assert (status(lineage, done), status(lineage, broken)) == ("FINISHED", "FAILED")
 
 
-def test_closing_without_an_experiment_is_silent(lineage):
+def test_closing_without_an_experiment_makes_none_and_warns_of_nothing(lineage, caplog):
     tracking.close_runs(lineage, "FAILED")
+    assert caplog.text == ""
+    assert of(lineage).get_experiment_by_name(lineage.lineage) is None
 
 
 def test_a_metric_that_is_logged_again_stands_once(lineage):

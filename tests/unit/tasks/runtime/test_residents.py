@@ -53,5 +53,8 @@ def test_what_leaves_is_closed():
     assert second.closed
 
 
-def test_dropping_nothing_is_no_error():
+def test_dropping_an_empty_slot_leaves_the_others():
+    kept = object()
+    residents.keep("policy", "a", kept)
     residents.drop("nothing")
+    assert residents.get("policy", "a", object) is kept
