@@ -10,10 +10,12 @@ from tasks.generate import generate
 from tasks.ingest_prompts import ingest_prompts
 from tasks.label_samples import label_samples
 from tasks.mix_replay import mix_replay
-from tasks.report import open_iteration, record_bootstrap
+from tasks.record import record_bootstrap
+from tasks.report import open_iteration
 from tasks.retrain_reward import found_reward_model
 from tasks.score import score
 from tasks.select_prompts import select_prompts
+from tasks.update_critic import found_critic
 from tasks.values.seeds import derive_seed
 from tasks.warm_start import warm_start
 
@@ -30,11 +32,15 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
     reward_model = found_reward_model(
         place, training, policy, config.reward_model.training, machine, derive_seed(seed, 0, "reward")
     )
+    critic = None
+    if config.update.critic is not None:
+        critic = found_critic(place, policy, machine, derive_seed(seed, "critic"))
     measured = evaluate_policy(place.at(iteration=0, section="evaluation"), config, prompts, policy, reward_model)
     return record_bootstrap(
         opened,
         policy,
         reward_model,
+        critic,
         {
             "prompts": prompts,
             "pairs": pairs,

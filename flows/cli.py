@@ -31,7 +31,8 @@ def run(
     lineage: Annotated[str | None, typer.Option(help="Name of the lineage; the recipe's own name by default.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Iterations to run; the recipe's by default.")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set update.kl_beta=0.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set update.kl.beta=0.01."),
     ] = None,
 ) -> None:
     """Run further iterations of a lineage; after an interruption the same command goes on where it stopped."""

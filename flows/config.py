@@ -4,7 +4,7 @@ from pydantic import Field, model_validator
 
 from tasks.curriculum.config import PromptsConfig
 from tasks.evaluation.config import EvaluationConfig, PromotionConfig
-from tasks.grpo.config import GrpoConfig
+from tasks.grpo.config import UpdateConfig
 from tasks.policy.config import PolicyConfig
 from tasks.reward.config import RewardModelConfig
 from tasks.rollout.config import RolloutConfig
@@ -22,11 +22,13 @@ class PipelineConfig(Frozen):
     """Iterations per run (I of Algorithm 1) unless --iterations says otherwise."""
     num_steps: int = Field(ge=1)
     """Steps per iteration (M of Algorithm 1)."""
+    max_no_signal_iterations: int = Field(default=3, ge=1)
+    """Iterations in a row without anything to learn from after which a run stops."""
     prompts: PromptsConfig
     policy: PolicyConfig
     rollout: RolloutConfig
     scoring: ScoringConfig
-    update: GrpoConfig
+    update: UpdateConfig
     reward_model: RewardModelConfig
     evaluation: EvaluationConfig = EvaluationConfig()
     promotion: PromotionConfig = PromotionConfig()

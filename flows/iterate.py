@@ -7,16 +7,27 @@ from flows.config import PipelineConfig
 from flows.evaluate_policy import Measured, evaluate_policy
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
-from tasks.build_samples import build_samples
+from tasks.build_samples import build_samples, num_missing_groups
 from tasks.generate import generate
 from tasks.label_samples import label_samples
-from tasks.lineage import end_request, hold_lineage, last_record, pair_history, plan_iterations, remember_recipe
+from tasks.lineage import (
+    check_signal,
+    end_request,
+    first_policy,
+    hold_lineage,
+    last_record,
+    pair_history,
+    plan_iterations,
+    remember_recipe,
+)
 from tasks.mix_replay import mix_replay
 from tasks.promote import promote
-from tasks.report import Step, open_iteration, record_iteration, report_step, tidy_up
+from tasks.record import record_iteration, tidy_up
+from tasks.report import Round, Step, open_iteration, report_step
 from tasks.retrain_reward import retrain_reward
 from tasks.score import score
-from tasks.select_prompts import select_prompts
+from tasks.select_prompts import select_prompts, select_replacements
+from tasks.update_critic import update_critic
 from tasks.update_policy import update_policy
 from tasks.values.seeds import derive_seed
 
@@ -34,6 +45,7 @@ def iterate(config: PipelineConfig, lineage: str, num_iterations: int) -> int:
         for iteration in plan_iterations(place, last.iteration, num_iterations):
             last = run_iteration(place.at(iteration=iteration), config, last)
             tidy_up(place.at(iteration=iteration), last)
+            check_signal(place, config.max_no_signal_iterations)
         end_request(place)
     return last.iteration
 
@@ -45,11 +57,16 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
     opened = open_iteration(place)
     policy = last.policy  # also the reference, frozen until the next iteration
 
+    sampler = first_policy(place) if config.update.rollout_policy == "initial" else None
+    critic = last.critic
     steps: list[Step] = []
     for number in range(1, config.num_steps + 1):
-        step = run_step(place.at(iteration=place.iteration, section=f"step-{number:03d}"), config, last, policy, number)
+        at_step = place.at(iteration=place.iteration, section=f"step-{number:03d}")
+        step = run_step(
+            at_step, config, last, Learners(policy=policy, critic=critic, sampler=sampler or policy), number
+        )
         report_step(opened, step)
-        policy = step.policy
+        policy, critic = step.policy, step.critic
         steps.append(step)
 
     measured = evaluate_policy(
@@ -63,7 +80,7 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         "reward_training": learnt.training,
         "evaluation": measured.evaluation,
     }
-    return record_iteration(opened, last, policy, learnt.reward_model, champion, tables, steps)
+    return record_iteration(opened, last, policy, learnt.reward_model, critic, champion, tables, steps)
 
 
 class Learnt(Frozen):
@@ -83,8 +100,8 @@ def learn_reward(
     pairs = label_samples(
         place,
         prompts,
-        [step.completions for step in steps],
-        [step.rewards for step in steps],
+        [each.completions for step in steps for each in step.rounds],
+        [each.rewards for step in steps for each in step.rounds],
         pairing,
         source,
         derive_seed(seed, place.iteration, "pairs"),
@@ -118,34 +135,79 @@ def learn_reward(
     return Learnt(pairs=pairs, training=training, reward_model=reward_model)
 
 
-def run_step(place: Place, config: PipelineConfig, last: IterationRecord, policy: ModelRef, number: int) -> Step:
-    """One inner step: prompts, completions, rewards, samples, policy."""
-    seed, machine, prompts = config.seed, config.machine, last.tables["prompts"]
+class Learners(Frozen):
+    """The models that a step begins with; ``sampler`` writes the completions."""
+
+    policy: ModelRef
+    critic: ModelRef | None
+    sampler: ModelRef
+
+
+def run_step(place: Place, config: PipelineConfig, last: IterationRecord, models: Learners, number: int) -> Step:
+    """One inner step: prompts, completions, rewards, samples, policy (and critic)."""
+    update, machine = config.update, config.machine
+    rounds = draw_rounds(place, config, last, models, number)
+    samples = [each.samples for each in rounds]
+    seed = derive_seed(config.seed, place.iteration, number, "update")
+    max_new_tokens = config.rollout.sampling.max_new_tokens
+    updated = update_policy(place, samples, models.policy, last.policy, update, max_new_tokens, machine, seed)
+    critic = models.critic
+    if critic is not None and update.critic is not None:
+        critic_seed = derive_seed(config.seed, place.iteration, number, "critic")
+        critic = update_critic(place, samples, critic, update.critic, machine, critic_seed)
+    return Step(number=number, rounds=rounds, policy=updated, critic=critic)
+
+
+def draw_rounds(
+    place: Place, config: PipelineConfig, last: IterationRecord, models: Learners, number: int
+) -> list[Round]:
+    """The step's groups; under dynamic sampling those without signal are replaced, a bounded number of times."""
+    wanted, prompts = config.rollout.prompts_per_step, last.tables["prompts"]
     step_index = (place.iteration - 1) * config.num_steps + number - 1
-    selection = select_prompts(
-        place, prompts, config.rollout.prompts_per_step, step_index, derive_seed(seed, "selection")
-    )
+    seed = derive_seed(config.seed, "selection")
+    selection = select_prompts(place, prompts, wanted, step_index, seed)
+    rounds = [draw_round(place, config, last, models, selection, number)]
+    group_filter = config.update.group_filter
+    max_rounds = group_filter.max_rounds if group_filter.kind == "dynamic" else 0
+    for round_number in range(1, max_rounds + 1):
+        missing = num_missing_groups([each.samples for each in rounds], wanted)
+        if missing == 0:
+            break
+        here = place.at(iteration=place.iteration, section=f"{place.section}-round-{round_number:02d}")
+        taken = [each.selection for each in rounds]
+        selection = select_replacements(here, prompts, taken, missing, step_index, round_number, seed)
+        if selection.num_rows == 0:
+            break
+        rounds.append(draw_round(here, config, last, models, selection, number))
+    return rounds
+
+
+def draw_round(
+    place: Place, config: PipelineConfig, last: IterationRecord, models: Learners, selection: DatasetRef, number: int
+) -> Round:
+    """Completions of the selected prompts, their rewards, and the samples made from both."""
+    rollout, machine = config.rollout, config.machine
     completions = generate(
         place,
         selection,
-        policy,
-        config.rollout.engine,
-        config.rollout.sampling,
+        models.sampler,
+        rollout.engine,
+        rollout.sampling,
         machine,
-        config.rollout.group_size,
-        derive_seed(seed, place.iteration, number, "rollouts"),
+        rollout.group_size,
+        derive_seed(config.seed, place.iteration, number, "rollouts"),
     )
     rewards = score(place, selection, completions, last.reward, config.scoring, config.reward_model.training, machine)
-    samples = build_samples(place, completions, rewards, config.update.advantages)
-    updated = update_policy(
+    samples = build_samples(
         place,
-        samples,
-        policy,
+        completions,
+        rewards,
+        models.sampler,
         last.policy,
+        models.critic,
         config.update,
+        config.scoring.weights,
+        rollout.sampling.max_new_tokens,
         machine,
-        derive_seed(seed, place.iteration, number, "update"),
     )
-    return Step(
-        number=number, selection=selection, completions=completions, rewards=rewards, samples=samples, policy=updated
-    )
+    return Round(selection=selection, completions=completions, rewards=rewards, samples=samples)

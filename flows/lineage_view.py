@@ -46,14 +46,17 @@ def show_lineage(out: Console, root: Path, name: str) -> None:
     accuracy = {
         record.policy.version: record.metrics.get("evaluation/accuracy") for record in iterations.records(root, name)
     }
-    roles: tuple[Role, Role] = ("policy", "reward")
+    roles: tuple[Role, ...] = ("policy", "reward", "critic")
     for role in roles:
+        versions = registry.versions(root, name, role)
+        if role == "critic" and not versions:
+            continue  # only PPO has one
         tree = Tree(f"[bold]{registry.registered_name(name, role)}[/bold]")
-        for version in registry.versions(root, name, role):
+        for version in versions:
             aliases = " ".join(f"[green]@{alias}[/green]" for alias in version.aliases)
             score = f" accuracy {number(accuracy.get(str(version.version)))}" if role == "policy" else ""
             node = tree.add(f"v{version.version} iteration {version.iteration}{score} {aliases}".rstrip())
-            for edge in ("parent", "reference", "reward_model"):
+            for edge in ("parent", "reference", "reward_model", "critic"):
                 if f"grpo.{edge}" in version.tags:
                     node.add(f"[dim]{edge.replace('_', ' ')}: {version.tags[f'grpo.{edge}']}[/dim]")
             node.add(f"[dim]digest {version.tags.get('grpo.digest', '?')[:12]}[/dim]")

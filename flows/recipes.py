@@ -94,7 +94,7 @@ def readable(error: ValidationError) -> str:
         where = ".".join(str(part) for part in mistake["loc"]) or "recipe"
         message = mistake["msg"].removeprefix("Value error, ")
         if mistake["type"] == "extra_forbidden":
-            message = "is not a setting; remove it or correct its name"
+            message = "is not a setting here; remove it, correct its name, or choose the kind that has it"
         elif mistake["type"] == "missing":
             message = "is missing"
         given = mistake.get("input")

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from storage import commits
@@ -108,13 +108,16 @@ def prune(place: Place, ref: ModelRef) -> int:
     return freed
 
 
-def prune_steps(place: Place, keep: ModelRef) -> int:
-    """Prune the policies of this iteration's steps but ``keep``; gives the bytes freed. May be repeated."""
+def prune_steps(place: Place, keep: Sequence[ModelRef]) -> int:
+    """Prune the policies and critics of this iteration's steps but ``keep``; gives the bytes freed. May be repeated."""
     freed = 0
-    for path in sorted(place.folder("").glob(f"step-*/policy/{MANIFEST}")):
-        manifest = read_manifest(path.parent)
-        if manifest is not None and not manifest.pruned and path.parent != Path(keep.uri):
-            freed += prune(place, ModelRef(uri=str(path.parent), digest=manifest.digest, role="policy"))
+    kept = {Path(ref.uri) for ref in keep}
+    roles: tuple[Role, ...] = ("policy", "critic")
+    for role in roles:
+        for path in sorted(place.folder("").glob(f"step-*/{role}/{MANIFEST}")):
+            manifest = read_manifest(path.parent)
+            if manifest is not None and not manifest.pruned and path.parent not in kept:
+                freed += prune(place, ModelRef(uri=str(path.parent), digest=manifest.digest, role=role))
     return freed
 
 

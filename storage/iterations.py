@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -31,6 +32,10 @@ class IterationRecord(Frozen):
     """Wall time of the process that finished the iteration; a resumed iteration counts only its last part."""
     promotion: str = ""
     """Why the champion moved or stayed."""
+    critic: ModelRef | None = None
+    """The critic after the iteration; None for algorithms without one."""
+    outcome: Literal["updated", "no_signal"] = "updated"
+    """"no_signal": no step had anything to learn from, and the policy is the one before."""
 
 
 def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -> IterationRecord:
@@ -43,6 +48,8 @@ def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -
     """
     folder = place.folder(RECORD)
     inputs = {"policy": record.policy.digest, "reward": record.reward.digest, "scored_by": scored_by.digest}
+    if record.critic is not None:
+        inputs["critic"] = record.critic.digest
     inputs |= {name: ref.digest for name, ref in record.tables.items()}
     provenance = Provenance(stage=RECORD, inputs=inputs)
     if commits.find(place, folder, provenance):
@@ -116,6 +123,8 @@ def _read(folder: Path, iteration: int) -> IterationRecord | None:
 def _damage(record: IterationRecord) -> str:
     """What keeps the next iteration from starting here, "" when nothing does."""
     needed: list[ModelRef | DatasetRef] = [record.policy, record.reward, *record.tables.values()]
+    if record.critic is not None:
+        needed.append(record.critic)
     for ref in needed:
         folder = Path(ref.uri)
         try:

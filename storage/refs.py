@@ -16,7 +16,7 @@ TableName = Literal[
     "reward_training",
     "evaluation",
 ]
-Role = Literal["policy", "reward"]
+Role = Literal["policy", "reward", "critic"]
 
 LINEAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 SECTION_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")

@@ -20,8 +20,12 @@ from storage.tracking import KEY, ensure_experiment, log_model_inputs, run_key, 
 _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]+)")
 _RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 _CAN_NOT_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES}
-_MODEL_TYPES: dict[Role, str] = {"policy": "policy", "reward": "reward-model"}
-CONSUMED_TAGS: dict[Role, str] = {"policy": "grpo.policy", "reward": "grpo.reward_model"}
+_MODEL_TYPES: dict[Role, str] = {"policy": "policy", "reward": "reward-model", "critic": "critic"}
+CONSUMED_TAGS: dict[Role, str] = {
+    "policy": "grpo.policy",
+    "reward": "grpo.reward_model",
+    "critic": "grpo.critic",
+}
 """Tag of a run -> the version it read, by role: what "used by" is searched with."""
 
 
@@ -198,7 +202,7 @@ def alias_version(place: Place, role: Role, alias: str) -> str | None:
 
 
 def versions(root: Path, lineage: str, role: Role) -> list[VersionInfo]:
-    """The registered versions of a lineage's policy or reward model, oldest first."""
+    """The registered versions of a lineage's policy, reward model or critic, oldest first."""
     client = client_of(root)
     name = registered_name(lineage, role)
     aliases: dict[str, list[str]] = {}

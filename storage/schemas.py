@@ -7,7 +7,7 @@ What names or orders a row (keys, ids, token ids) is never null: two nulls would
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TEXT = pa.large_string()
 IDS = pa.list_(pa.int32())
@@ -70,7 +70,7 @@ def rewards_schema(sources: tuple[str, ...]) -> pa.Schema:
     return pa.schema([*REWARDS_BASE, *columns, *REWARDS_STEPS])
 
 
-# What the policy trains on. `token_advantages` is null for outcome supervision (every token has `advantage`).
+# What the policy (and a critic) trains on.
 SAMPLES = pa.schema(
     [
         *_COMPLETION_KEY,
@@ -79,11 +79,15 @@ SAMPLES = pa.schema(
         ("sampler_logprobs", pa.list_(pa.float32())),
         ("temperature", pa.float64()),
         ("policy_digest", pa.string()),
-        ("reward", pa.float64()),
-        ("advantage", pa.float64()),
+        ("reward", pa.float64()),  # what the advantage was estimated from, the overlong penalty included
+        ("overlong_penalty", pa.float64()),
+        ("advantage", pa.float64()),  # of every token; null where the advantages differ by token
         ("token_advantages", pa.list_(pa.float64())),
-        ("is_masked", pa.bool_()),  # takes no part: unscored, aborted, or truncated under policy "mask"
-        ("has_signal", pa.bool_()),  # the group's rewards differ
+        ("reference_logprobs", pa.list_(pa.float32())),  # null unless a KL stands in the reward
+        ("values", pa.list_(pa.float32())),  # of the critic, before each token; null without one
+        ("returns", pa.list_(pa.float64())),  # what the critic should have said; null without one
+        ("is_masked", pa.bool_()),  # takes no part: unscored, aborted, truncated under "mask", or a replaced group's
+        ("has_signal", pa.bool_()),  # it has an advantage to learn from
     ]
 )
 

@@ -12,7 +12,11 @@ from prefect.cache_policies import NO_CACHE
 from storage import iterations, lineages, lock, summaries, tracking
 from storage.home import store_root
 from storage.iterations import IterationRecord
-from storage.refs import DatasetRef, Place
+from storage.refs import DatasetRef, ModelRef, Place
+
+
+class NoSignal(ValueError):
+    """A run that has nothing to learn from; nothing is lost."""
 
 
 @contextmanager
@@ -55,6 +59,28 @@ def end_request(place: Place) -> None:
 def last_record(place: Place) -> IterationRecord | None:
     """The newest finished iteration, None before the bootstrap is finished."""
     return iterations.latest_record(Path(place.root), place.lineage)
+
+
+@task(cache_policy=NO_CACHE)
+def check_signal(place: Place, max_no_signal_iterations: int) -> None:
+    """Stop a run that learns nothing.
+
+    Raises:
+        NoSignal: the last ``max_no_signal_iterations`` iterations had nothing to learn from; all of them are recorded.
+    """
+    outcomes = [record.outcome for record in iterations.records(Path(place.root), place.lineage)]
+    if len(outcomes) > max_no_signal_iterations and set(outcomes[-max_no_signal_iterations:]) == {"no_signal"}:
+        raise NoSignal(
+            f"the last {max_no_signal_iterations} iterations of {place.lineage} had no group whose completions differ in "
+            "reward: the prompts are too easy or too hard for the policy, or the verifier rejects everything; look at "
+            "`igrpo show .../step-001/rewards`. Another run does further iterations"
+        )
+
+
+@task(cache_policy=NO_CACHE)
+def first_policy(place: Place) -> ModelRef:
+    """The policy that the lineage began with."""
+    return iterations.records(Path(place.root), place.lineage)[0].policy
 
 
 @task(cache_policy=NO_CACHE)

@@ -9,7 +9,7 @@ from storage import checkpoints, tables
 from storage.checkpoints import TRAINER_FOLDER
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
-from tasks.grpo.config import GrpoConfig
+from tasks.grpo.config import UpdateConfig
 from tasks.grpo.trainer import PolicyTrainer
 from tasks.policy.loading import load_model, load_tokenizer, save_model
 from tasks.runtime import residents
@@ -21,30 +21,33 @@ from tasks.runtime.progress import progress
 @task(cache_policy=NO_CACHE)
 def update_policy(
     place: Place,
-    samples: DatasetRef,
+    samples: list[DatasetRef],
     policy: ModelRef,
     reference: ModelRef,
-    config: GrpoConfig,
+    config: UpdateConfig,
+    max_new_tokens: int,
     machine: MachineConfig,
     seed: int,
 ) -> ModelRef:
     """The policy after this step, with its optimiser state beside the weights in one commit.
 
     The reference is part of the provenance: a resume can not fall back to another one.
+
+    Args:
+        samples: the step's samples, a table per round.
+        max_new_tokens: the longest completion that sampling allows.
     """
-    provenance = Provenance(
-        stage="policy",
-        inputs={"samples": samples.digest, "policy": policy.digest, "reference": reference.digest},
-        config=config.model_dump(mode="json"),
-        seed=seed,
-    )
+    inputs = {"policy": policy.digest, "reference": reference.digest}
+    inputs |= {f"samples_{index:03d}": ref.digest for index, ref in enumerate(samples)}
+    settings = config.model_dump(mode="json") | {"max_new_tokens": max_new_tokens}
+    provenance = Provenance(stage="policy", inputs=inputs, config=settings, seed=seed)
     if found := checkpoints.find(place, "policy", provenance):
         return found
     device = prepare(machine)
-    rows = tables.read(samples)
+    rows = [row for ref in samples for row in tables.read(ref)]
     folder = checkpoints.open_folder(policy)
     frozen = None
-    if config.kl_beta > 0:
+    if config.kl_in_loss:
         reference_folder = checkpoints.open_folder(reference)
         frozen = residents.get("reference", reference.digest, lambda: load_model(reference_folder, device=device))
     trainer = residents.take(
@@ -58,7 +61,9 @@ def update_policy(
     )
     residents.drop("policy")
     with progress("update policy", "completions") as on_progress:
-        metrics = trainer.update(rows, reference=frozen, seed=seed, on_progress=on_progress)
+        metrics = trainer.update(
+            rows, reference=frozen, max_new_tokens=max_new_tokens, seed=seed, on_progress=on_progress
+        )
 
     def write(target: Path) -> None:
         save_model(trainer.model, load_tokenizer(folder), target)

@@ -41,3 +41,22 @@ def select_heldout(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Every held-out prompt, one group each, sorted by prompt id; the same groups in every evaluation."""
     heldout = sorted((row for row in rows if row["split"] == "heldout"), key=lambda row: str(row["prompt_id"]))
     return [{"group_id": f"heldout-{row['prompt_id']}", **row} for row in heldout]
+
+
+def select_replacements(
+    rows: Sequence[Row], taken: Sequence[Row], *, num_prompts: int, seed: int, step_index: int, round_number: int
+) -> list[dict[str, Any]]:
+    """Training prompts in place of those that gave no signal: none that the step has already drawn.
+
+    The order is by hash of (seed, step, round, prompt id). Fewer than ``num_prompts`` when no more are left.
+
+    Args:
+        taken: the selections of the step's earlier rounds.
+        round_number: 1 for the first round of replacement.
+    """
+    drawn = {row["prompt_id"] for row in taken}
+    left = [row for row in rows if row["split"] == "train" and row["prompt_id"] not in drawn]
+    left.sort(key=lambda row: derive_seed(seed, step_index, round_number, row["prompt_id"]))
+    return [
+        {"group_id": f"s{step_index:06d}-r{round_number:02d}-{row['prompt_id']}", **row} for row in left[:num_prompts]
+    ]

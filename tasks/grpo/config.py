@@ -1,43 +1,98 @@
-"""The policy update."""
+"""The policy update: one preset by name, every part of it visible and replaceable."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from tasks.grpo.components import (
+    AdvantagesConfig,
+    AggregationConfig,
+    CorrectionConfig,
+    CriticConfig,
+    FilterConfig,
+    KlConfig,
+    ObjectiveConfig,
+    OverlongConfig,
+)
+from tasks.grpo.presets import PRESETS, merged
 from tasks.values.frozen import Frozen
 from tasks.values.optimiser import OptimiserConfig
 
-
-class AdvantageConfig(Frozen):
-    """Group-relative advantages: (reward - mean) / (std + eps), std with ddof 1; "none" leaves out the division."""
-
-    scale: Literal["std", "none"] = "std"
-    std_eps: float = Field(default=1e-6, ge=0)
-    truncated: Literal["keep", "mask", "zero"] = "keep"
-    """Completions cut by the token limit: keep their reward; mask them out of the group and the loss; or count their
-    reward as zero."""
+GROUPWISE = ("group", "process", "leave_one_out")
+"""Estimators whose advantages depend on the completion's own group alone."""
 
 
-class GrpoConfig(Frozen):
-    """DeepSeekMath's GRPO (arXiv:2402.03300, eq. 3 and 4): clipped surrogate minus beta times k3 KL, sequence-mean of
-    token-means."""
+class UpdateConfig(Frozen):
+    """How completions with rewards change the policy.
 
-    algorithm: Literal["grpo"] = "grpo"
-    advantages: AdvantageConfig = AdvantageConfig()
+    ``algorithm`` names a preset, which fills in every part that the recipe does not give itself; a part given by another
+    kind replaces the preset's, one given without a kind changes the preset's.
+    """
+
+    algorithm: str = "grpo"
     optimiser: OptimiserConfig
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    clip_high: float = Field(default=0.2, gt=0)
-    kl_beta: float = Field(default=0.04, ge=0)
-    """Weight of the KL to the iteration's reference; 0 leaves the reference out."""
     num_epochs: int = Field(default=1, ge=1)
     """mu: passes over a step's samples."""
     minibatch_completions: int | None = Field(default=None, ge=1)
     """Completions per optimiser update; None takes all of the step's."""
     micro_batch_tokens: int = Field(default=16384, ge=1)
     """Padded tokens per forward pass; memory only, it can not change the result."""
+    truncated: Literal["keep", "mask", "zero"] = "keep"
+    """Completions cut by the token limit: keep their reward; mask them out of the group and the loss; or count their
+    reward (each of their step rewards) as zero."""
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of the entropy bonus (nats per token, aggregated as the objective is); 0: entropy is only measured."""
+    rollout_policy: Literal["current", "initial"]
+    """Whose completions are trained on: those of the policy as it stands, or of the lineage's first policy."""
+    advantages: AdvantagesConfig
+    objective: ObjectiveConfig
+    aggregation: AggregationConfig
+    kl: KlConfig
+    group_filter: FilterConfig
+    overlong: OverlongConfig
+    rollout_correction: CorrectionConfig
+    critic: CriticConfig | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_the_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        algorithm = values.get("algorithm", "grpo")
+        if algorithm not in PRESETS:
+            raise ValueError(f"no algorithm is called {algorithm!r}; there are {', '.join(PRESETS)}")
+        return merged(PRESETS[algorithm].parts, values)
 
     @model_validator(mode="after")
-    def _check(self) -> "GrpoConfig":
-        if self.advantages.scale == "none" and "std_eps" in self.advantages.model_fields_set:
-            raise ValueError('std_eps has no meaning with scale = "none"; remove it')
+    def _check_the_parts_together(self) -> "UpdateConfig":
+        kind = self.advantages.kind
+        if (kind == "gae") != (self.critic is not None):
+            raise ValueError('a critic and advantages of kind "gae" belong together: give both or neither')
+        if self.group_filter.kind == "dynamic" and kind not in GROUPWISE:
+            raise ValueError(f'group_filter "dynamic" needs advantages within groups, not {kind!r}; take "keep"')
+        if self.kl.placement == "reward" and (kind in ("process", "correct_only") or self._combines_sources):
+            raise ValueError(f'{kind!r} advantages have no place for a KL in the reward; take kl = "loss" or "none"')
+        if self.overlong.kind == "soft" and kind in ("process", "correct_only"):
+            raise ValueError(f'{kind!r} advantages do not read the total reward: overlong "soft" would do nothing')
+        if self.rollout_policy == "initial" and (
+            self.objective.kind != "log_likelihood" or self.rollout_correction.kind != "none"
+        ):
+            raise ValueError(
+                'rollout_policy "initial" samples from weights that the ratio is not taken to; it needs objective '
+                '"log_likelihood" and no rollout_correction'
+            )
         return self
+
+    @property
+    def _combines_sources(self) -> bool:
+        return self.advantages.kind == "group" and self.advantages.normalise == "each_source"
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the reference takes part in the update itself."""
+        return self.kl.placement == "loss"
+
+    def sample_settings(self) -> dict[str, Any]:
+        """What decides the samples table; the other settings belong to the update alone."""
+        parts = {"advantages", "kl", "overlong", "group_filter", "truncated"}
+        return self.model_dump(mode="json", include=parts)

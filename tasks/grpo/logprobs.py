@@ -1,5 +1,6 @@
 """Log-probabilities of completion tokens under a model, without ever holding [B, T, V]."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,28 @@ class TokenLogprobs:
     entropy_BC: Tensor
 
 
-def completion_logprobs(model: nn.Module, batch: PaddedBatch, temperatures_B: Tensor) -> TokenLogprobs:
+def entropy_of(logprobs_NV: Tensor) -> Tensor:
+    """[N] entropy -sum_v p log p (nats) of log-probabilities [N, V], with its gradient.
+
+    A token that can not occur (log-probability -inf) adds exactly 0, forward and backward: it is replaced before the
+    product, since 0 * -inf is NaN.
+    """
+    finite_NV = torch.where(torch.isinf(logprobs_NV), 0.0, logprobs_NV)
+    return -(logprobs_NV.exp() * finite_NV).sum(dim=-1)
+
+
+@torch.no_grad()
+def detached_entropy(logprobs_NV: Tensor) -> Tensor:
+    """The same without its gradient: as a metric it must not double the memory of the backward pass."""
+    return entropy_of(logprobs_NV)
+
+
+Entropy = Callable[[Tensor], Tensor]
+
+
+def completion_logprobs(
+    model: nn.Module, batch: PaddedBatch, temperatures_B: Tensor, entropy: Entropy = detached_entropy
+) -> TokenLogprobs:
     """log softmax(logits / temperature) of each completion token, in float32 or better, and the entropy there.
 
     The logits of position t predict token t + 1, so a completion that begins at ``start`` reads hidden states from
@@ -30,6 +52,7 @@ def completion_logprobs(model: nn.Module, batch: PaddedBatch, temperatures_B: Te
     Args:
         model: a transformers causal language model (``get_decoder``/``get_output_embeddings``).
         temperatures_B: [B] the temperature each completion was sampled at, > 0.
+        entropy: ``detached_entropy`` where it is a metric, ``entropy_of`` where it has a gradient.
 
     Errors: ValueError for a prompt without tokens (its first completion token has nothing to be predicted from).
     """
@@ -46,7 +69,7 @@ def completion_logprobs(model: nn.Module, batch: PaddedBatch, temperatures_B: Te
     positions_N = batch.starts_B[rows_N] + columns_N
     hidden_ND = hidden_BTD[rows_N, positions_N - 1]
     targets_N = batch.input_ids_BT[rows_N, positions_N]
-    logprobs_N, entropy_N = _chunked(model, hidden_ND, targets_N, temperatures_B[rows_N])
+    logprobs_N, entropy_N = _chunked(model, hidden_ND, targets_N, temperatures_B[rows_N], entropy)
     zeros_BC = torch.zeros(mask_BC.shape, dtype=logprobs_N.dtype, device=logprobs_N.device)
     return TokenLogprobs(
         zeros_BC.index_put((rows_N, columns_N), logprobs_N),
@@ -76,7 +99,9 @@ def check_output_layer(model: nn.Module) -> None:
         )
 
 
-def _chunked(model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor) -> tuple[Tensor, Tensor]:
+def _chunked(
+    model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor, entropy: Entropy
+) -> tuple[Tensor, Tensor]:
     output = model.get_output_embeddings()  # type: ignore[operator]
     softcap = getattr(model.config, "final_logit_softcapping", None)
 
@@ -84,7 +109,7 @@ def _chunked(model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperature
         logits_NV = output(hidden)
         if softcap is not None:
             logits_NV = softcap * torch.tanh(logits_NV / softcap)
-        return selected_logprobs_and_entropy(logits_NV, targets, temperatures)
+        return selected_logprobs_and_entropy(logits_NV, targets, temperatures, entropy)
 
     size = max(1, CHUNK_LOGITS // output.weight.shape[0])
     if len(targets_N) <= size:
@@ -95,19 +120,11 @@ def _chunked(model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperature
 
 
 def selected_logprobs_and_entropy(
-    logits_NV: Tensor, targets_N: Tensor, temperatures_N: Tensor
+    logits_NV: Tensor, targets_N: Tensor, temperatures_N: Tensor, entropy: Entropy = detached_entropy
 ) -> tuple[Tensor, Tensor]:
-    """log softmax(logits / temperature) at the targets, and the entropy -sum p log p, both [N], float32 or better.
-
-    A token that can not occur (logit -inf) adds exactly 0 to the entropy: its log-probability is replaced before the
-    product, since 0 * -inf is NaN forward and backward.
-    """
+    """log softmax(logits / temperature) at the targets, and the entropy there, both [N], float32 or better."""
     logprobs_NV = torch.log_softmax(_at_least_float32(logits_NV) / temperatures_N[:, None], dim=-1)
-    selected_N = logprobs_NV.gather(1, targets_N[:, None]).squeeze(1)
-    with torch.no_grad():  # a metric here: it must not double the memory of the backward pass
-        finite_NV = torch.where(torch.isinf(logprobs_NV), 0.0, logprobs_NV)
-        entropy_N = -(logprobs_NV.exp() * finite_NV).sum(dim=-1)
-    return selected_N, entropy_N
+    return logprobs_NV.gather(1, targets_N[:, None]).squeeze(1), entropy(logprobs_NV)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

@@ -35,6 +35,11 @@ class Optimiser:
             weight_decay=config.weight_decay,
         )
 
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the last update."""
+        return learning_rate_at(max(0, self.num_updates - 1), self.config)
+
     def zero_grad(self) -> None:
         self._adamw.zero_grad(set_to_none=True)
 

@@ -95,6 +95,13 @@ class ScoringConfig(Frozen):
         return self
 
     @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each source that counts."""
+        weights = {verifier.name: verifier.weight for verifier in self.verifiers}
+        weights["reward_model"] = self.reward_model_weight
+        return {name: weight for name, weight in weights.items() if weight != 0}
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The reward sources in column order: verifiers, then the reward model."""
         return (*(verifier.name for verifier in self.verifiers), "reward_model")

@@ -11,6 +11,7 @@ import pytest
 
 from flows.config import PipelineConfig
 from flows.recipes import shipped
+from tasks.grpo.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,8 +22,11 @@ TABLES = {
     "tasks.curriculum.sources:SOURCES": "tasks.curriculum.config:PromptSource",
     "tasks.policy.sources:SOURCES": "tasks.policy.config:PolicyConfig",
     "tasks.reward.replay:REPLAYS": "tasks.reward.config:ReplayConfig",
-    "tasks.grpo.algorithms:OBJECTIVES": None,
-    "tasks.grpo.advantages:SCALES": None,
+    "tasks.grpo.algorithms:OBJECTIVES": "tasks.grpo.components:ObjectiveConfig",
+    "tasks.grpo.estimators:ESTIMATORS": "tasks.grpo.components:AdvantagesConfig",
+    "tasks.grpo.aggregation:AGGREGATIONS": "tasks.grpo.components:AggregationConfig",
+    "tasks.grpo.correction:CORRECTIONS": "tasks.grpo.components:CorrectionConfig",
+    "tasks.grpo.kl:ESTIMATORS": None,
 }
 
 
@@ -40,7 +44,13 @@ def test_a_table_has_a_row_for_every_kind_of_its_settings(table):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_names_its_source(table):
     for row in named(table).values():
+        row = getattr(row, "denominator", row)  # an aggregation is a pair of functions
         assert "Source:" in inspect.getdoc(row), row
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_names_its_paper(preset):
+    assert re.search(r"arXiv:\d{4}\.\d{5}", PRESETS[preset].source)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +58,14 @@ def test_every_row_names_its_source(table):
     [
         "tasks.grpo.advantages:centre_and_scale",
         "tasks.grpo.advantages:centre",
-        "tasks.grpo.kl:k3",
+        "tasks.grpo.advantages:leave_one_out",
+        "tasks.grpo.advantages:step_sums",
+        "tasks.grpo.advantages:gae",
+        "tasks.grpo.shaping:overlong_penalty",
+        "tasks.grpo.shaping:kl_penalties",
+        "tasks.grpo.losses:sequence_log_ratio",
+        "tasks.grpo.losses:weighted_likelihood",
+        "tasks.grpo.losses:clipped_value_loss",
         "tasks.grpo.losses:clipped_surrogate",
         "tasks.reward.losses:bradley_terry",
         "tasks.reward.scorer:auc",

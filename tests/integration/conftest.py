@@ -43,7 +43,7 @@ reward_model_weight = 0.1
 verifiers = [{ kind = "exact" }, { kind = "format", weight = 0.0 }]
 
 [update]
-kl_beta = 0.01
+kl = { beta = 0.01 }
 num_epochs = 2
 minibatch_completions = 8
 optimiser = { learning_rate = 1e-3 }

@@ -121,7 +121,7 @@ def test_every_run_is_finished_and_has_its_datasets_metrics_and_models(store):
     assert len(mlflow.get_metric_history(runs["1"].info.run_id, "update/loss")) == 2
     assert len(runs["1"].inputs.model_inputs) == 2
     assert len(runs["1"].outputs.model_outputs) == 2
-    assert runs["1"].data.params["update.kl_beta"] == "0.01"
+    assert runs["1"].data.params["update.kl.beta"] == "0.01"
 
 
 def test_only_the_last_step_of_an_iteration_keeps_its_weights(store):
@@ -153,9 +153,9 @@ class TestCommandLine:
         assert "reward 0" in worst
 
     def test_a_recipe_that_contradicts_the_lineage_names_the_keys(self, uninterrupted, recipe):
-        done = uninterrupted("run", str(recipe), "--set", "update.kl_beta=0.5")
+        done = uninterrupted("run", str(recipe), "--set", "update.kl.beta=0.5")
         assert done.returncode == 2
-        assert "update.kl_beta: recorded 0.01, asked 0.5" in done.stderr
+        assert "update.kl.beta: recorded 0.01, asked 0.5" in done.stderr
         assert "--lineage" in done.stderr
 
     def test_a_second_run_on_a_held_lineage_exits_at_once(self, uninterrupted, recipe):

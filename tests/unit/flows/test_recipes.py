@@ -23,13 +23,13 @@ def test_settings_are_changed_by_key():
         "quickstart",
         [
             "seed=7",
-            "update.kl_beta=0",
+            "update.kl=none",
             "rollout.sampling.temperature=0.5",
             "scoring.verifiers.1.weight=0.2",
             "num_iterations=1",
         ],
     )
-    assert (config.seed, config.update.kl_beta, config.rollout.sampling.temperature) == (7, 0.0, 0.5)
+    assert (config.seed, config.update.kl.placement, config.rollout.sampling.temperature) == (7, "none", 0.5)
     assert (config.scoring.verifiers[1].weight, config.num_iterations) == (0.2, 1)
 
 
@@ -43,8 +43,8 @@ def test_settings_are_changed_by_key():
         ("rollout.sampling.max_new_tokens=0", "rollout.sampling.max_new_tokens"),
         ("update.optimiser.learning_rate=fast", "update.optimiser.learning_rate"),
         ("update.optimiser.learning_rate=nan", "finite"),
-        ("update.unknown=1", "update.unknown: is not a setting"),
-        ("unknown=1", "unknown: is not a setting"),
+        ("update.unknown=1", "update.unknown: is not a setting here"),
+        ("unknown=1", "unknown: is not a setting here"),
         ("update.minibatch_completions=100000", "exceeds the 512 completions"),
         ("scoring.correctness=math", "names no verifier"),
         ("scoring.verifiers=[]", "at least one verifier"),
@@ -53,6 +53,15 @@ def test_settings_are_changed_by_key():
         ("prompts.format.template=no place", "must contain {prompt} exactly once"),
         ("evaluation.ks=[1,9]", "not between 1 and num_samples"),
         ("update.advantages={scale='none',std_eps=1.0}", "std_eps has no meaning"),
+        ("update.algorithm=grop", "no algorithm is called 'grop'; there are grpo, grpo_process"),
+        ("update.objective.dual_clip=0.5", "update.objective.clip.dual_clip: Input should be greater than 1"),
+        ("update.objective.gae_lambda=1", "is not a setting here"),
+        ("update.algorithm=cispo", "update.objective.cispo.clip_high: is missing"),
+        ("update.algorithm=ppo", "update.critic.optimiser: is missing"),
+        ("update.critic={optimiser={learning_rate=1}}", "a critic and advantages of kind"),
+        ("update.kl.estimator=k1", "k1 in the loss has an expected gradient of zero"),
+        ("update.rollout_policy=initial", "it needs objective"),
+        ("update.rollout_correction={kind='token_mask',low=3}", "low 3.0 is not below high 2.0"),
         ("name=a/b", "name"),
         ("seed=-1", "seed"),
     ],
@@ -62,7 +71,7 @@ def test_wrong_settings_name_the_key_and_the_cure(override, said):
 
 
 def test_all_mistakes_are_named_at_once():
-    message = refused("seed=x", "update.kl_beta=-1", "nonsense=1")
+    message = refused("seed=x", "update.kl.beta=-1", "nonsense=1")
     assert message.count("\n") == 3
 
 

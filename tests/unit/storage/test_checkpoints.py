@@ -140,10 +140,24 @@ def test_the_policies_of_an_iteration_s_steps_go_but_for_the_one_to_keep(place):
     here = place.at(iteration=1)
     refs = [publish(here.at(iteration=1, section=f"step-{number:03d}")) for number in (1, 2, 3)]
     other = publish(place.at(iteration=2, section="step-001"))
-    assert checkpoints.prune_steps(here, refs[2]) == 2 * (len(b"weights") + len(b"{}"))
+    assert checkpoints.prune_steps(here, [refs[2]]) == 2 * (len(b"weights") + len(b"{}"))
     for ref in refs[:2]:
         with pytest.raises(PrunedCheckpoint):
             checkpoints.open_folder(ref)
     for ref in (refs[2], other):
         assert checkpoints.open_folder(ref).joinpath("model.safetensors").is_file()
-    assert checkpoints.prune_steps(here, refs[2]) == 0
+    assert checkpoints.prune_steps(here, [refs[2]]) == 0
+
+
+def test_critics_of_steps_go_too(place):
+    here = place.at(iteration=1)
+    kept, gone = (
+        checkpoints.publish(
+            here.at(iteration=1, section=f"step-{number:03d}"), "critic", write, Provenance(stage="critic")
+        )
+        for number in (1, 2)
+    )
+    checkpoints.prune_steps(here, [kept])
+    assert checkpoints.open_folder(kept).is_dir()
+    with pytest.raises(PrunedCheckpoint):
+        checkpoints.open_folder(gone)

@@ -1,0 +1,146 @@
+"""What stays fixed while a step's samples are trained on: log-probabilities, corrections, who takes part."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tasks.grpo.batch import PaddedBatch, TokenSequence, micro_batches, pad
+from tasks.grpo.config import UpdateConfig
+from tasks.grpo.correction import CORRECTIONS, Corrected
+from tasks.grpo.logprobs import completion_logprobs
+
+Row = Mapping[str, Any]
+
+
+def sequence_of(rows: Sequence[Row], index: int) -> TokenSequence:
+    return TokenSequence(index, rows[index]["prompt_token_ids"], rows[index]["completion_token_ids"])
+
+
+def temperatures(rows: Sequence[Row], batch: PaddedBatch) -> Tensor:
+    """[B] float32, the temperature each completion was sampled at."""
+    values = [rows[row]["temperature"] for row in batch.rows]
+    if bad := [value for value in values if not value > 0]:
+        raise ValueError(f"temperature {bad[0]} has no log-probabilities to learn from; sample with one above 0")
+    return torch.tensor(values, dtype=torch.float32, device=batch.lengths_B.device)
+
+
+@torch.no_grad()
+def logprobs_by_row(
+    model: PreTrainedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int
+) -> dict[int, Tensor]:
+    """Row index -> [T] float32 log-probabilities (nats) of its completion's tokens under ``model``, on the CPU."""
+    found: dict[int, Tensor] = {}
+    for part in micro_batches([sequence_of(rows, index) for index in indices], micro_batch_tokens):
+        batch = pad(part, str(model.device))
+        logprobs_BC = completion_logprobs(model, batch, temperatures(rows, batch)).logprobs_BC.cpu()
+        for position, row in enumerate(batch.rows):
+            found[row] = logprobs_BC[position, : int(batch.lengths_B[position])]
+    return found
+
+
+def engine_logprobs(row: Row) -> Tensor:
+    """[T] float32: what the engine said of each token; NaN where it said nothing, or nothing finite.
+
+    Engines leave out, or give NaN for, tokens that were nearly certain; an engine may also know none at all.
+
+    Errors: ValueError for another number of log-probabilities than tokens; names the row.
+    """
+    num_tokens = len(row["completion_token_ids"])
+    said = row["sampler_logprobs"]
+    if said is None:
+        return torch.full((num_tokens,), math.nan)
+    if len(said) != num_tokens:
+        name = f"{row['group_id']}/{row['sample_index']}"
+        raise ValueError(f"row {name} has {len(said)} log-probs for {num_tokens} tokens")
+    logprobs_T = torch.tensor([math.nan if value is None else value for value in said], dtype=torch.float32)
+    return torch.where(torch.isfinite(logprobs_T), logprobs_T, math.nan)
+
+
+class FrozenLogprobs:
+    """Per token and row: proximal and reference log-probabilities, the rollout correction, and who takes part.
+
+    The proximal log-probabilities, which the ratio is taken to, are the engine's own. Where the engine gave none they
+    are those of the weights before the update, so that the ratio begins at exactly 1 there. Under a rollout correction
+    all are those of the weights before the update, and the engine's enter through the correction.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        reference: PreTrainedModel | None,
+        rows: Sequence[Row],
+        usable: Sequence[int],
+        config: UpdateConfig,
+    ) -> None:
+        self._device = str(model.device)
+        corrects = config.rollout_correction.kind != "none"
+        said = {index: engine_logprobs(rows[index]) for index in usable}
+        known = {index: torch.isfinite(logprobs_T) for index, logprobs_T in said.items()}
+        missing = [index for index in usable if corrects or not bool(known[index].all())]
+        before = logprobs_by_row(model, rows, missing, config.micro_batch_tokens)
+        self._proximal: dict[int, Tensor] = {}
+        self._corrected: dict[int, Corrected] = {}
+        differences = []
+        correct = CORRECTIONS[type(config.rollout_correction)]
+        for index in usable:
+            trainer_T = before.get(index, said[index])
+            engine_T = torch.where(known[index], said[index], trainer_T)
+            self._proximal[index] = trainer_T if corrects else engine_T
+            log_weight_T = trainer_T - engine_T if corrects else torch.zeros_like(engine_T)
+            self._corrected[index] = correct(log_weight_T, known[index], config.rollout_correction)
+            differences.append(log_weight_T[known[index]])
+        self._reference = (
+            None if reference is None else logprobs_by_row(reference, rows, usable, config.micro_batch_tokens)
+        )
+        unknown = sum(int((~is_known_T).sum()) for is_known_T in known.values())
+        self.metrics = {"num_recomputed_logprobs": float(unknown)}
+        if corrects:
+            self.metrics |= self._correction_metrics(torch.cat(differences or [torch.zeros(0)]), known)
+
+    def num_tokens(self, index: int) -> int:
+        """Tokens of the row that take part."""
+        return int(self._corrected[index].takes_part_T.sum())
+
+    def proximal(self, batch: PaddedBatch) -> Tensor:
+        return self._padded(self._proximal, batch)
+
+    def reference(self, batch: PaddedBatch) -> Tensor | None:
+        return None if self._reference is None else self._padded(self._reference, batch)
+
+    def factor(self, batch: PaddedBatch) -> Tensor:
+        """[B, C] float32, the correction of each token's policy term."""
+        return self._padded({row: self._corrected[row].factor_T for row in batch.rows}, batch)
+
+    def takes_part(self, batch: PaddedBatch) -> Tensor:
+        """[B, C] bool, false on padding."""
+        return self._padded({row: self._corrected[row].takes_part_T for row in batch.rows}, batch)
+
+    def _padded(self, by_row: dict[int, Tensor], batch: PaddedBatch) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence([by_row[row] for row in batch.rows], batch_first=True).to(self._device)
+
+    def _correction_metrics(self, differences_N: Tensor, known: Mapping[int, Tensor]) -> dict[str, float]:
+        """Raw and used weights, over the tokens whose engine log-probability is known; missing when there is none."""
+        if not len(differences_N):
+            return {}
+        of_known = [
+            torch.stack(
+                (each.raw_T[known[index]], each.factor_T[known[index]], each.takes_part_T[known[index]].float())
+            )
+            for index, each in self._corrected.items()
+        ]
+        raw_N, factor_N, takes_part_N = torch.cat(of_known, dim=1).double()
+        metrics = {
+            "engine_difference_mean": float(differences_N.double().abs().mean()),
+            "engine_difference_max": float(differences_N.abs().max()),
+            "correction_raw_mean": float(raw_N.mean()),
+            "correction_raw_max": float(raw_N.max()),
+            "num_corrected_tokens": float(((raw_N != factor_N) | (takes_part_N == 0)).sum()),
+            "num_tokens_masked_by_correction": float((takes_part_N == 0).sum()),
+        }
+        if takes_part_N.any():
+            metrics["correction_mean"] = float(factor_N[takes_part_N > 0].mean())
+        return metrics
