@@ -153,7 +153,7 @@ def test_critics_of_steps_go_too(place):
     here = place.at(iteration=1)
     kept, gone = (
         checkpoints.publish(
-            here.at(iteration=1, section=f"step-{number:03d}"), "critic", write, Provenance(stage="critic")
+            here.at(iteration=1, section=f"step-{number:03d}"), "critic", write, Provenance(stage="critic", inputs={})
         )
         for number in (1, 2)
     )
