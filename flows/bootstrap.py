@@ -66,7 +66,7 @@ def initial_pairs(place: Place, config: PipelineConfig, prompts: DatasetRef, pol
         config.rollout.group_size,
         derive_seed(seed, "initial-rollouts"),
     )
-    rewards = score(here, selection, completions, None, config.scoring, reward.training, config.machine)
+    rewards = score(here, selection, completions, policy, None, config.scoring, reward.training, config.machine)
     return label_samples(
         place,
         prompts,

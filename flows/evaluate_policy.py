@@ -34,9 +34,11 @@ def evaluate_policy(
         config.evaluation.num_samples,
         derive_seed(config.seed, "evaluation"),
     )
-    rewards = score(place, selection, completions, reward_model, config.scoring, reading, machine)
+    rewards = score(place, selection, completions, policy, reward_model, config.scoring, reading, machine)
     greedy_place = place.at(iteration=place.iteration, section=f"{place.section}-greedy")
     greedy_completions = generate_greedily(greedy_place, selection, policy, engine, sampling, machine)
-    greedy_rewards = score(greedy_place, selection, greedy_completions, reward_model, config.scoring, reading, machine)
+    greedy_rewards = score(
+        greedy_place, selection, greedy_completions, policy, reward_model, config.scoring, reading, machine
+    )
     evaluation = evaluate(place, completions, rewards, greedy_rewards, config.evaluation)
     return Measured(evaluation=evaluation, completions=completions, rewards=rewards)

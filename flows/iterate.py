@@ -197,7 +197,16 @@ def draw_round(
         rollout.group_size,
         derive_seed(config.seed, place.iteration, number, "rollouts"),
     )
-    rewards = score(place, selection, completions, last.reward, config.scoring, config.reward_model.training, machine)
+    rewards = score(
+        place,
+        selection,
+        completions,
+        models.sampler,
+        last.reward,
+        config.scoring,
+        config.reward_model.training,
+        machine,
+    )
     samples = build_samples(
         place,
         completions,

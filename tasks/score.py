@@ -6,9 +6,11 @@ from prefect.cache_policies import NO_CACHE
 from storage import checkpoints, tables
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
+from tasks.policy.loading import load_tokenizer
 from tasks.reward.config import RewardTrainingConfig
 from tasks.reward.head import RewardModel
 from tasks.reward.scorer import score_rows
+from tasks.rollout.prompting import eos_token_ids, prefix_lengths
 from tasks.runtime import residents
 from tasks.runtime.config import MachineConfig
 from tasks.runtime.inline import prepare
@@ -23,6 +25,7 @@ def score(
     place: Place,
     selection: DatasetRef,
     completions: DatasetRef,
+    policy: ModelRef,
     reward_model: ModelRef | None,
     config: ScoringConfig,
     reading: RewardTrainingConfig,
@@ -30,12 +33,17 @@ def score(
 ) -> DatasetRef:
     """The rewards table. Without a reward model (before the first one exists) its column is ``unscored``.
 
+    ``policy`` sampled the completions; only its tokenizer is read, and only when a process is supervised, to find the
+    tokens at which steps end.
+
     Raises:
         ValueError: more rows failed than ``config.max_failed_share`` allows; nothing is committed.
     """
     inputs = {"selection": selection.digest, "completions": completions.digest}
     if reward_model is not None:
         inputs["reward_model"] = reward_model.digest
+    if config.process is not None:
+        inputs["policy"] = policy.digest
     provenance = Provenance(
         stage="rewards", inputs=inputs, config={**config.model_dump(mode="json"), "max_tokens": reading.max_tokens}
     )
@@ -56,6 +64,10 @@ def score(
         device = prepare(machine)
         model = residents.get("reward", reward_model.digest, lambda: RewardModel.load(folder, device=device))
         scores = score_rows(model, rows, micro_batch_tokens=reading.micro_batch_tokens, max_tokens=reading.max_tokens)
-    rewarded, metrics = reward_rows(rows, verdicts, scores, config)
+    lengths = None
+    if config.process is not None:
+        tokenizer = load_tokenizer(checkpoints.open_folder(policy))
+        lengths = prefix_lengths(tokenizer, eos_token_ids(None, tokenizer))
+    rewarded, metrics = reward_rows(rows, verdicts, scores, config, lengths)
     check_failures(metrics, config.max_failed_share)
     return tables.publish(place, "rewards", rewarded, provenance, sources=config.sources, metrics=metrics)

@@ -1,9 +1,12 @@
 """Between text and token ids: prompts in, completions out."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+MAX_BYTES = 4
+"""Of a character in UTF-8."""
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str, is_chat: bool) -> list[int]:
@@ -65,3 +68,28 @@ def decode_completion(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], eo
     while kept and kept[-1] in eos_ids:
         kept.pop()
     return str(tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def prefix_lengths(
+    tokenizer: PreTrainedTokenizerBase, eos_ids: frozenset[int]
+) -> Callable[[Sequence[int]], Callable[[int], int]]:
+    """For the ids of a completion: how many characters of its text the first i tokens make.
+
+    A character whose bytes are spread over tokens counts with the last of them. Until then the tokens decode to
+    something else than the text (U+FFFD, with byte fallback once per byte of the whole run), so the length is that of
+    the longest prefix that the text begins with; a character has at most MAX_BYTES bytes, hence as few prefixes to try.
+    """
+
+    def of_completion(ids: Sequence[int]) -> Callable[[int], int]:
+        text = decode_completion(tokenizer, ids, eos_ids)
+
+        def prefix_length(num_tokens: int) -> int:
+            for count in range(num_tokens, max(num_tokens - MAX_BYTES, -1), -1):
+                prefix = decode_completion(tokenizer, ids[:count], eos_ids)
+                if text.startswith(prefix):
+                    return len(prefix)
+            return min(num_tokens, len(text))  # inside a long run of bytes that are no text: any place is as good
+
+        return prefix_length
+
+    return of_completion

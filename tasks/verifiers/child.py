@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from tasks.runtime.environment import single_threaded
 from tasks.verifiers.config import VerifierConfig
-from tasks.verifiers.verdict import ScoreItem, Verdict
+from tasks.verifiers.verdict import ScoreItem, Verdict, from_json
 
 START_SECONDS = 120.0
 """For the imports of a fresh process, which cost seconds and more on a busy machine; they do not count for any row."""
@@ -58,7 +58,7 @@ class Child:
             ChildTimeout, ChildDied: the process can not be used any more; ``kill`` it.
         """
         self._send(json.dumps({"verifier": verifier, "item": asdict(item)}).encode())
-        return Verdict(**json.loads(self._read_line(deadline_seconds)))
+        return from_json(self._read_line(deadline_seconds))
 
     def kill(self) -> None:
         """End the process and all it started, and reap it."""

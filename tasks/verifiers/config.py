@@ -7,7 +7,38 @@ from pydantic import Field, model_validator
 from tasks.values.frozen import Frozen
 
 SOURCE_NAME = r"^[a-z][a-z0-9_]{0,31}$"
-RESERVED_SOURCES = {"reward_model", "step"}
+RESERVED_SOURCES = {"reward_model", "step", "num_steps", "step_reward"}
+
+
+class NewlineSplit(Frozen):
+    """Each line is a step; blank lines join the step before them."""
+
+    kind: Literal["newline"]
+
+
+class SeparatorSplit(Frozen):
+    """A step ends after any of the separators, the longest where several match."""
+
+    kind: Literal["separator"]
+    separators: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+
+
+class TagSplit(Frozen):
+    """A step ends with each <tag>...</tag> block."""
+
+    kind: Literal["tag"]
+    tag: str = Field(pattern=r"^[^<>/\s]+$")
+
+
+class PositionsSplit(Frozen):
+    """The text is not cut: whoever rewards the steps (a process reward model) says at which tokens they end."""
+
+    kind: Literal["positions"]
+
+
+StepSplit = Annotated[NewlineSplit | SeparatorSplit | TagSplit | PositionsSplit, Field(discriminator="kind")]
+TextSplit = Annotated[NewlineSplit | SeparatorSplit | TagSplit, Field(discriminator="kind")]
+"""The ways that need nothing but the text."""
 
 
 class ExactVerifier(Frozen):
@@ -50,8 +81,28 @@ class FormatVerifier(Frozen):
     tags: tuple[str, ...] = ("think", "answer")
 
 
+class StepVerifier(Frozen):
+    """What every verifier has that rewards each step of a completion."""
+
+    split: TextSplit
+
+
+class ArithmeticStepsVerifier(StepVerifier):
+    """For chain arithmetic: every shown step 1.0 when it is right and goes on from the one before, else 0.0.
+
+    The reward is the mean of the steps; weight 0 leaves it out of the total, where the process is supervised instead.
+    """
+
+    kind: Literal["arithmetic_steps"]
+    name: str = Field(default="steps", pattern=SOURCE_NAME)
+    weight: float = 0.0
+    answer_tag: str = Field(default="answer", min_length=1)
+    split: TextSplit = SeparatorSplit(kind="separator", separators=(",", "</think>"))
+
+
 VerifierConfig = Annotated[
-    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier, Field(discriminator="kind")
+    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier | ArithmeticStepsVerifier,
+    Field(discriminator="kind"),
 ]
 
 
@@ -65,6 +116,9 @@ class ScoringConfig(Frozen):
     verifiers: tuple[VerifierConfig, ...] = Field(min_length=1)
     correctness: str
     """Name of the verifier that decides whether a completion is correct (its reward >= 1)."""
+    process: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """Name of the verifier whose step rewards supervise the process; None rewards outcomes only. Left out of what is
+    recorded when None, so that tables and lineages from before there was this setting are found again."""
     reward_model_weight: float = 0.0
     """Weight of the reward model's probability sigmoid(score). 0: scored and recorded, but it does not count."""
     num_workers: int = Field(default=1, ge=1, le=64)
@@ -92,16 +146,24 @@ class ScoringConfig(Frozen):
             raise ValueError(f"verifier names {sorted(taken)} are taken; set another name")
         if self.correctness not in names:
             raise ValueError(f"correctness {self.correctness!r} names no verifier; there are {names}")
+        if self.process is not None:
+            self._check_process(names)
         return self
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each source that counts."""
-        weights = {verifier.name: verifier.weight for verifier in self.verifiers}
-        weights["reward_model"] = self.reward_model_weight
-        return {name: weight for name, weight in weights.items() if weight != 0}
+    def _check_process(self, names: list[str]) -> None:
+        giving = [verifier.name for verifier in self.verifiers if isinstance(verifier, StepVerifier)]
+        if self.process not in giving:
+            fault = "gives no steps" if self.process in names else f"names no verifier; there are {names}"
+            cure = f"name {' or '.join(giving)}" if giving else 'add { kind = "arithmetic_steps" } to the verifiers'
+            raise ValueError(f"process {self.process!r} {fault}; {cure}, or leave process out")
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The reward sources in column order: verifiers, then the reward model."""
         return (*(verifier.name for verifier in self.verifiers), "reward_model")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The sources that count towards the reward, by name: those whose weight is not 0."""
+        every = [*(verifier.weight for verifier in self.verifiers), self.reward_model_weight]
+        return {name: weight for name, weight in zip(self.sources, every, strict=True) if weight != 0}

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tasks.verifiers import exact, mathematics, reasoning, tag_format
+from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format
 from tasks.verifiers.config import (
+    ArithmeticStepsVerifier,
     ExactVerifier,
     FormatVerifier,
     MathVerifier,
@@ -17,4 +18,5 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     MathVerifier: mathematics.verify,
     ReasoningGymVerifier: reasoning.verify,
     FormatVerifier: tag_format.verify,
+    ArithmeticStepsVerifier: arithmetic_steps.verify,
 }

@@ -2,13 +2,17 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.steps import PrefixLength, on_tokens
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored, unscored
 
 Row = Mapping[str, Any]
+PrefixLengths = Callable[[Sequence[int]], PrefixLength]
+"""Token ids of a completion -> characters of the text that its first i tokens make."""
+
 CORRECT = 1.0
 FAILED = ("error", "timeout")
 
@@ -31,10 +35,10 @@ def items_of(completions: Sequence[Row], selection: Sequence[Row]) -> list[Score
 def combine(verdicts: Mapping[str, Verdict], weights: Mapping[str, float]) -> float | None:
     """The weighted sum of one row's sources.
 
-    A source with weight 0 is only recorded. One that failed takes the row's reward away (a sum without it would compare
+    A source with weight 0, or none in ``weights``, is only recorded. One that failed takes the row's reward away (a sum without it would compare
     unlike rows); one that does not apply is left out; without any scored source there is no reward, which is not 0.
     """
-    counting = {name: verdict for name, verdict in verdicts.items() if weights[name] != 0}
+    counting = {name: verdict for name, verdict in verdicts.items() if weights.get(name, 0.0) != 0}
     if any(verdict.status in FAILED for verdict in counting.values()):
         return None
     rewards = [weights[name] * verdict.reward for name, verdict in counting.items() if verdict.reward is not None]
@@ -46,20 +50,23 @@ def reward_rows(
     verdicts: Sequence[Sequence[Verdict]],
     model_scores: Sequence[float] | None,
     config: ScoringConfig,
+    prefix_lengths: PrefixLengths | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Rows of the rewards table in the order of ``completions``, and their metrics.
 
     Args:
         verdicts: per row, one verdict per verifier of ``config``.
         model_scores: the reward model's log-odds per row; their sigmoid is the reward. None before there is a model.
+        prefix_lengths: finds the tokens at which steps end; needed when ``config.process`` names a verifier.
     """
     if len(verdicts) != len(completions) or (model_scores is not None and len(model_scores) != len(completions)):
         raise ValueError(
             f"{len(completions)} completions, {len(verdicts)} rows of verdicts and model scores do not match"
         )
-    weights = {verifier.name: verifier.weight for verifier in config.verifiers}
-    weights["reward_model"] = config.reward_model_weight
+    if config.process is not None and prefix_lengths is None:
+        raise ValueError(f"process {config.process!r} gives steps, but nothing says which tokens they end at")
     rows = []
+    num_merged = 0
     for index, completion in enumerate(completions):
         sources = {verifier.name: verdict for verifier, verdict in zip(config.verifiers, verdicts[index], strict=True)}
         sources["reward_model"] = _model_verdict(None if model_scores is None else model_scores[index])
@@ -68,7 +75,7 @@ def reward_rows(
             "group_id": completion["group_id"],
             "prompt_id": completion["prompt_id"],
             "sample_index": completion["sample_index"],
-            "reward": combine(sources, weights),
+            "reward": combine(sources, config.weights),
             "is_correct": None if truth is None else truth >= CORRECT,
             "step_rewards": None,
             "step_ends": None,
@@ -79,8 +86,25 @@ def reward_rows(
                 f"{name}_status": verdict.status,
                 f"{name}_reason": verdict.reason,
             }
+        if config.process is not None and prefix_lengths is not None:
+            steps, merged = _step_columns(sources[config.process], completion["completion_token_ids"], prefix_lengths)
+            row |= steps
+            num_merged += merged
         rows.append(row)
-    return rows, _metrics(rows, config)
+    metrics = _metrics(rows, config)
+    if config.process is not None:
+        metrics |= _step_metrics(rows) | {"num_merged_steps": float(num_merged)}
+    return rows, metrics
+
+
+def _step_columns(
+    verdict: Verdict, token_ids: Sequence[int], prefix_lengths: PrefixLengths
+) -> tuple[dict[str, Any], int]:
+    """``step_rewards`` and ``step_ends`` of one row (None without steps), and the number of steps merged."""
+    if verdict.status != "scored" or not verdict.steps or not token_ids:
+        return {"step_rewards": None, "step_ends": None}, 0
+    placed, num_merged = on_tokens(verdict.steps, len(token_ids), prefix_lengths(token_ids))
+    return {"step_rewards": list(placed.rewards), "step_ends": list(placed.ends)}, num_merged
 
 
 def _model_verdict(score: float | None) -> Verdict:
@@ -102,6 +126,14 @@ def _metrics(rows: Sequence[Row], config: ScoringConfig) -> dict[str, float]:
         metrics |= _mean(f"{source}_mean", [row[f"{source}_reward"] for row in rows])
     metrics |= _mean("reward_mean", [row["reward"] for row in rows])
     return metrics | _mean("accuracy", [row["is_correct"] for row in rows])
+
+
+def _step_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Steps per row that has any, and the mean over all steps."""
+    found = [row["step_rewards"] for row in rows if row["step_rewards"] is not None]
+    metrics = {"num_rows_without_steps": float(len(rows) - len(found))}
+    metrics |= _mean("num_steps_mean", [len(rewards) for rewards in found])
+    return metrics | _mean("step_reward_mean", [reward for rewards in found for reward in rewards])
 
 
 def _mean(name: str, values: Sequence[float | bool | None]) -> dict[str, float]:

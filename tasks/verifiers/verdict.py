@@ -1,6 +1,7 @@
 """What a verifier is asked and what it answers."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Status = Literal["scored", "unscored", "timeout", "error"]
@@ -24,15 +25,18 @@ class Verdict:
 
     scored: the verifier decided. unscored: it does not apply to this row (an answer it can not read). timeout and error: it
     failed; never a silent 0.
+
+    ``steps``: for a verifier that rewards steps, (character where the step ends, exclusive; its reward) in order.
     """
 
     reward: float | None
     status: Status
     reason: str = ""
+    steps: tuple[tuple[int, float], ...] = ()
 
 
-def scored(reward: float, reason: str = "") -> Verdict:
-    return Verdict(float(reward), "scored", reason)
+def scored(reward: float, reason: str = "", steps: tuple[tuple[int, float], ...] = ()) -> Verdict:
+    return Verdict(float(reward), "scored", reason, steps)
 
 
 def unscored(reason: str) -> Verdict:
@@ -45,3 +49,14 @@ def failed(reason: str) -> Verdict:
 
 def timed_out(reason: str) -> Verdict:
     return Verdict(None, "timeout", reason)
+
+
+def to_json(verdict: Verdict) -> str:
+    """A verdict as one line."""
+    return json.dumps(asdict(verdict))
+
+
+def from_json(line: str | bytes) -> Verdict:
+    """The verdict of a line, equal to the one written: JSON has no tuples, so its lists become tuples again."""
+    fields = json.loads(line)
+    return Verdict(**{**fields, "steps": tuple((int(end), float(reward)) for end, reward in fields["steps"])})

@@ -6,14 +6,13 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from tasks.verifiers.config import VerifierConfig
 from tasks.verifiers.table import VERIFIERS
-from tasks.verifiers.verdict import ScoreItem, Verdict, failed
+from tasks.verifiers.verdict import ScoreItem, Verdict, failed, to_json
 
 MEMORY_LIMIT_BYTES = 4 << 30
 """Address space: an expression that grows without end gets a MemoryError here, not the machine's memory."""
@@ -56,7 +55,7 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         verdict = verdict_of(configs[request["verifier"]], ScoreItem(**request["item"]))
-        print(json.dumps(asdict(verdict)), file=answers, flush=True)
+        print(to_json(verdict), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.verifiers.config import ExactVerifier, FormatVerifier, MathVerifier
+from tasks.verifiers.config import ArithmeticStepsVerifier, ExactVerifier, FormatVerifier, MathVerifier
 from tasks.verifiers.pool import VerifierPool
+from tasks.verifiers.table import VERIFIERS
 from tasks.verifiers.verdict import ScoreItem
 
 ROOT = Path(__file__).parents[4]
@@ -51,6 +52,18 @@ def test_verdicts_keep_the_order_of_rows_and_of_verifiers(workers):
     assert [row[0].reward for row in verdicts] == [float(index % 3 == 1) for index in range(50)]
     assert {row[1].reward for row in verdicts} == {1.0}
     assert seen[-1] == (50, 50)
+
+
+def test_the_steps_of_a_verdict_come_back_from_the_process_as_they_were_given():
+    steps = ArithmeticStepsVerifier(kind="arithmetic_steps")
+    completions = ["<think>5+8=14</think><answer>13</answer>", "", "다,👍"]
+    items = [ScoreItem("5+8=", "13", completion, {}) for completion in completions]
+    with VerifierPool([EXACT, steps], 1, 5.0) as pool:
+        verdicts = pool.score(items, silent)
+    assert verdicts[0][1].steps == ((21, 0.0), (40, 1.0))
+    assert [row[1] for row in verdicts] == [VERIFIERS[type(steps)](steps, each) for each in items]
+    assert [row[0].steps for row in verdicts] == [(), (), ()]
+    assert hash(verdicts[0][1])
 
 
 def test_mathematics_is_verified_off_the_main_thread_and_leaves_the_callers_alarm_alone():

@@ -1,8 +1,12 @@
 """How sources add up to a reward."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from tasks.verifiers.config import ScoringConfig
 from tasks.verifiers.totals import check_failures, combine, reward_rows
@@ -87,3 +91,134 @@ def test_too_many_failures_name_the_source_and_the_setting():
     check_failures(metrics, 0.2)
     with pytest.raises(ValueError, match=r"exact_error: 2 of 10 rows.*max_failed_share"):
         check_failures(metrics, 0.19)
+
+
+ROOT = Path(__file__).parents[4]
+STEPS = {"kind": "arithmetic_steps"}
+PROCESS = ScoringConfig.model_validate(
+    {"correctness": "exact", "process": "steps", "verifiers": [{"kind": "exact"}, STEPS]}
+)
+
+
+def one_character_a_token(ids):
+    return lambda num_tokens: num_tokens
+
+
+def process_rows(verdicts, num_tokens, lengths=one_character_a_token):
+    completions = [
+        {"group_id": "g", "prompt_id": "p", "sample_index": index, "completion_token_ids": [7] * count}
+        for index, count in enumerate(num_tokens)
+    ]
+    return reward_rows(completions, verdicts, None, PROCESS, lengths)
+
+
+def test_the_process_verifiers_steps_fill_the_step_columns_in_tokens():
+    found, metrics = process_rows(
+        [
+            [scored(1), scored(0.75, "", ((3, 1.0), (5, 0.0), (6, 1.0), (8, 1.0)))],
+            [scored(0), scored(0.0, "", ((0, 0.0),))],
+        ],
+        [9, 1],
+    )
+    assert [row["step_ends"] for row in found] == [[2, 4, 5, 8], [0]]
+    assert [row["step_rewards"] for row in found] == [[1.0, 0.0, 1.0, 1.0], [0.0]]
+    assert [row["reward"] for row in found] == [1.0, 0.0]  # weight 0: supervised, not summed
+    assert (metrics["num_steps_mean"], metrics["step_reward_mean"]) == (2.5, pytest.approx(0.6))
+    assert (metrics["num_rows_without_steps"], metrics["num_merged_steps"]) == (0, 0)
+
+
+def test_rows_that_the_process_verifier_did_not_score_have_no_steps_which_is_not_an_empty_list():
+    two = scored(0.5, "", ((2, 1.0), (4, 0.0)))
+    found, metrics = process_rows(
+        [[scored(1, "", ((1, 1.0),)), other] for other in (unscored("x"), failed("x"), timed_out("x"), two, two)],
+        [4, 4, 4, 4, 0],
+    )
+    assert [row["step_rewards"] for row in found] == [None, None, None, [1.0, 0.0], None]
+    assert [row["step_ends"] for row in found] == [None, None, None, [1, 3], None]
+    assert (metrics["num_rows_without_steps"], metrics["num_steps_mean"]) == (4, 2.0)
+
+
+def test_steps_that_share_their_last_token_are_merged_and_counted_over_all_rows():
+    steps = ((2, 1.0), (3, 0.0), (8, 1.0))
+    found, metrics = process_rows(
+        [[scored(1), scored(0.5, "", steps)]] * 2, [4, 4], lambda ids: lambda num_tokens: 4 * num_tokens
+    )
+    assert [(row["step_ends"], row["step_rewards"]) for row in found] == [([0, 3], [0.0, 1.0])] * 2
+    assert metrics["num_merged_steps"] == 2
+
+
+def test_the_prefix_lengths_are_those_of_the_rows_own_tokens():
+    asked = []
+
+    def lengths(ids):
+        asked.append(list(ids))
+        return lambda num_tokens: num_tokens
+
+    process_rows([[scored(1), scored(1, "", ((1, 1.0),))]] * 2, [2, 3], lengths)
+    assert asked == [[7, 7], [7, 7, 7]]
+
+
+def test_without_any_steps_there_is_no_mean():
+    _, metrics = process_rows([[scored(1), unscored("x")]], [4])
+    assert metrics["num_rows_without_steps"] == 1
+    assert {"num_steps_mean", "step_reward_mean"}.isdisjoint(metrics)
+
+
+def test_a_process_without_prefix_lengths_is_refused():
+    with pytest.raises(ValueError, match="process 'steps' gives steps, but nothing says which tokens"):
+        process_rows([[scored(1), scored(1, "", ((1, 1.0),))]], [1], None)
+
+
+def test_without_a_process_the_tables_settings_and_metrics_are_those_of_before():
+    found, metrics = rows([[scored(1), scored(0)]], None)
+    assert (found[0]["step_rewards"], found[0]["step_ends"]) == (None, None)
+    assert not [name for name in metrics if "step" in name]
+    assert "process" not in CONFIG.model_dump(mode="json")
+    assert "process" not in CONFIG.model_dump_json()
+    assert PROCESS.model_dump(mode="json")["process"] == "steps"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"process": "exact"}, r"process 'exact' gives no steps; name steps, or leave process out"),
+        ({"process": "x"}, r"process 'x' names no verifier; there are \['exact', 'steps'\]; name steps"),
+        (
+            {"process": "exact", "verifiers": [{"kind": "exact"}]},
+            r'gives no steps; add \{ kind = "arithmetic_steps" \}',
+        ),
+        ({"verifiers": [{"kind": "exact"}, {**STEPS, "split": {"kind": "positions"}}]}, "does not match any of"),
+        ({"verifiers": [{"kind": "exact"}, {**STEPS, "split": {"kind": "newline", "tag": "b"}}]}, "Extra inputs"),
+        ({"verifiers": [{"kind": "exact"}, {**STEPS, "split": {"kind": "tag", "tag": "<b>"}}]}, "tag.tag"),
+        (
+            {"verifiers": [{"kind": "exact"}, {**STEPS, "split": {"kind": "separator", "separators": [""]}}]},
+            "at least 1",
+        ),
+        ({"verifiers": [{"kind": "exact"}, {**STEPS, "split": {"kind": "separator", "separators": []}}]}, "at least 1"),
+        ({"verifiers": [{"kind": "exact"}, {**STEPS, "answer_tag": ""}]}, "at least 1"),
+        ({"verifiers": [{"kind": "exact"}, {**STEPS, "name": "num_steps"}]}, "are taken"),
+    ],
+)
+def test_settings_that_can_not_work_are_refused_with_the_cure(settings, said):
+    good = {"correctness": "exact", "process": "steps", "verifiers": [{"kind": "exact"}, STEPS]}
+    with pytest.raises(ValidationError, match=said):
+        ScoringConfig.model_validate({**good, **settings})
+
+
+def test_the_weights_are_those_of_the_sources_that_count():
+    assert CONFIG.weights == {"exact": 1.0, "format": 0.1, "reward_model": 0.5}
+    assert PROCESS.weights == {"exact": 1.0}
+    negative = ScoringConfig.model_validate(
+        {"correctness": "exact", "verifiers": [{"kind": "exact", "weight": -1}], "reward_model_weight": 0}
+    )
+    assert negative.weights == {"exact": -1.0}
+
+
+def test_scoring_settings_parse_without_torch():
+    code = (
+        "import sys; from tasks.verifiers.config import ScoringConfig; "
+        f"ScoringConfig.model_validate({PROCESS.model_dump(mode='json')!r}); "
+        "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
