@@ -1,6 +1,6 @@
 """Which algorithm learns the quick start's task best from one warm start, the same prompts and as many completions?
 
-    python -m benchmarks.algorithms                 every variant, three seeds, two runs at a time (about 45 minutes)
+    python -m benchmarks.algorithms                 every variant, three seeds, two runs at a time (about half an hour on two cores)
     python -m benchmarks.algorithms --seeds 1 --variants grpo rft
     python -m benchmarks.algorithms --report        only the table and the plot, from the runs that are there
 

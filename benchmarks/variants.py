@@ -6,8 +6,8 @@ from typing import Any
 from flows.config import PipelineConfig
 from flows.recipes import load_recipe
 
-NUM_STEPS = 24
-STEPS_PER_ITERATION = 8
+NUM_STEPS = 16
+STEPS_PER_ITERATION = 4
 
 
 @dataclass(frozen=True)
