@@ -54,6 +54,14 @@ def recipes() -> None:
 
 
 @app.command()
+def algorithms() -> None:
+    """List the algorithms of the policy update: what each is made of and where it comes from."""
+    from flows.algorithms_view import show_algorithms
+
+    show_algorithms(out)
+
+
+@app.command()
 def lineage(
     name: Annotated[str | None, typer.Argument(help="Show one lineage; all are listed without.")] = None,
 ) -> None:

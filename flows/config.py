@@ -40,4 +40,8 @@ class PipelineConfig(Frozen):
         total = self.rollout.prompts_per_step * self.rollout.group_size
         if mini is not None and mini > total:
             raise ValueError(f"update.minibatch_completions {mini} exceeds the {total} completions of a step")
+        if self.update.advantages.kind == "process" and self.scoring.process is None:
+            raise ValueError(
+                "process advantages need step rewards: name the verifier that gives them in scoring.process"
+            )
         return self

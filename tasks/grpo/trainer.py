@@ -1,5 +1,6 @@
 """The policy trainer: mu epochs of an objective over one step's samples."""
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,8 @@ class PolicyTrainer:
         """Train on one step's samples and give the step's metrics (see ``Tally`` and ``FrozenLogprobs``).
 
         Masked rows take no part in loss, denominator or metrics. Rows without signal count in the denominator; they are
-        forwarded only when the KL or the entropy bonus gives them a gradient.
+        forwarded only when the KL or the entropy bonus gives them a gradient. A step in which no row has signal makes no
+        update at all, KL and entropy bonus or not: the weights stay as they are, bit for bit.
 
         Args:
             rows: rows of the samples table.
@@ -82,6 +84,9 @@ class PolicyTrainer:
         tally = Tally()
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
         size = self.config.minibatch_completions or max(1, len(usable))
+        if not any(rows[index]["has_signal"] for index in usable):
+            tally.num_skipped_updates = self.config.num_epochs * math.ceil(len(usable) / size)
+            return tally.metrics(self.optimiser) | frozen.metrics
         done = 0
         for _ in range(self.config.num_epochs):
             shuffler.shuffle(usable)

@@ -12,7 +12,7 @@ from tasks.verifiers.config import NewlineSplit, PositionsSplit, SeparatorSplit,
 PrefixLength = Callable[[int], int]
 """Characters of the text that the first i tokens of a completion make."""
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
+_LINE = re.compile(r"[^\r\n]*[\r\n]")
 _NOTHING_SAID = re.compile(r"(?:\s|</[^<>\s]+>)*")
 
 
@@ -109,7 +109,7 @@ def _positions(num_tokens: int, char_ends: Sequence[int], prefix_length: PrefixL
 
 
 def at_newlines(_: NewlineSplit, text: str) -> list[int]:
-    """Ends after every line (LF, CRLF or CR); a blank line belongs to the line before it, or to the first one.
+    """Ends after every line (LF, CR or CRLF, a line and a blank one); a blank line joins the one before, or the first one.
 
     Source: the newline-delimited steps of Let's Verify Step by Step, arXiv:2305.20050, section 2.2.
     """

@@ -101,7 +101,7 @@ def _step_columns(
     verdict: Verdict, token_ids: Sequence[int], prefix_lengths: PrefixLengths
 ) -> tuple[dict[str, Any], int]:
     """``step_rewards`` and ``step_ends`` of one row (None without steps), and the number of steps merged."""
-    if verdict.status != "scored" or not verdict.steps or not token_ids:
+    if not verdict.steps or not token_ids:  # only a scored verdict has steps
         return {"step_rewards": None, "step_ends": None}, 0
     placed, num_merged = on_tokens(verdict.steps, len(token_ids), prefix_lengths(token_ids))
     return {"step_rewards": list(placed.rewards), "step_ends": list(placed.ends)}, num_merged

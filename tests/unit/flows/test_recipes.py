@@ -14,7 +14,7 @@ def refused(*overrides, recipe="quickstart"):
 
 
 def test_the_shipped_recipes():
-    assert {"quickstart", "smollm2", "gsm8k"} <= set(GOOD)
+    assert {"quickstart", "process", "smollm2", "gsm8k"} <= set(GOOD)
     assert all(sentence for sentence in GOOD.values())
 
 
@@ -56,6 +56,7 @@ def test_settings_are_changed_by_key():
         ("update.algorithm=grop", "no algorithm is called 'grop'; there are grpo, grpo_process"),
         ("update.objective.dual_clip=0.5", "update.objective.clip.dual_clip: Input should be greater than 1"),
         ("update.objective.gae_lambda=1", "is not a setting here"),
+        ("update.algorithm=grpo_process", "name the verifier that gives them in scoring.process"),
         ("update.algorithm=cispo", "update.objective.cispo.clip_high: is missing"),
         ("update.algorithm=ppo", "update.critic.optimiser: is missing"),
         ("update.critic={optimiser={learning_rate=1}}", "a critic and advantages of kind"),

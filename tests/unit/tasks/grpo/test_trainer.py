@@ -195,10 +195,24 @@ class TestLaws:
         assert not {"loss", "entropy", "ratio_mean", "grad_norm"} & set(metrics)
 
     def test_with_kl_rows_without_signal_do_learn(self, algorithm):
-        rows = [sample(0, 0.0, signal=False)]
-        _, metrics = updated(rows, config(algorithm, kl={**IN_LOSS, "beta": 0.1}), make_llama(seed=1))
-        assert metrics["num_updates"] == 1
-        assert metrics["grad_norm"] > 0
+        rows = [sample(0, 0.0, signal=False), sample(1, 1.0)]
+        reference = make_llama(seed=1)
+        _, metrics = updated(rows, config(algorithm, kl=IN_LOSS, minibatch_completions=1), reference)
+        assert (metrics["num_updates"], metrics["num_trained_tokens"]) == (2, 8)
+        with_both, _ = gradient(rows, config(algorithm, kl=IN_LOSS), reference)
+        masked = [{**rows[0], "is_masked": True}, rows[1]]
+        with_one, _ = gradient(masked, config(algorithm, kl=IN_LOSS), reference)
+        assert not torch.allclose(with_both, with_one / 2, rtol=1e-2)
+
+    @pytest.mark.parametrize("changes", [{"kl": IN_LOSS}, {"entropy_coefficient": 0.5}])
+    def test_a_step_without_any_signal_leaves_every_bit_as_it_was(self, algorithm, changes):
+        model = make_llama()
+        before = copy.deepcopy(model.state_dict())
+        settings = config(algorithm, minibatch_completions=2, num_epochs=2, **changes)
+        rows = [sample(index, 0.0, signal=False) for index in range(3)]
+        _, metrics = updated(rows, settings, make_llama(seed=1) if "kl" in changes else None, model)
+        assert (metrics["num_updates"], metrics["num_skipped_updates"]) == (0, 4)
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
 def test_the_sampler_log_probabilities_are_the_ones_compared_with():
@@ -358,7 +372,7 @@ class TestUnknownLogprobs:
 
 
 def test_the_entropy_bonus_raises_the_entropy_and_needs_no_advantage():
-    rows = [sample(index, 0.0, signal=False) for index in range(2)]
+    rows = [sample(index, 0.0) for index in range(2)]
     model = make_llama()
     trainer = PolicyTrainer(model, config(entropy_coefficient=0.1))
     entropies = [trained(trainer, rows)["entropy"] for _ in range(5)]
@@ -367,7 +381,7 @@ def test_the_entropy_bonus_raises_the_entropy_and_needs_no_advantage():
 
 
 def test_the_entropy_bonus_has_the_gradient_of_the_mean_entropy():
-    row = sample(0, 0.0, signal=False)
+    row = sample(0, 0.0)
     found, metrics = gradient([row], config(entropy_coefficient=0.5))
     model = make_llama()
     ids = torch.tensor([[*row["prompt_token_ids"], *row["completion_token_ids"]]])
