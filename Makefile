@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 READY := $(VENV)/.ready
 
-.PHONY: run test setup lint format types ui
+.PHONY: run test setup lint format types parity mutants ui
 
 run: setup
 	$(BIN)/igrpo run quickstart
@@ -29,6 +29,16 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+# Loss and gradient of every algorithm that TRL has, against TRL's own trainers.
+parity: SHELL := /bin/bash
+parity: setup
+	set -o pipefail; $(BIN)/pytest -q tests/parity | tee $(VENV)/parity.log
+	@grep '^parity with' $(VENV)/parity.log
+
+# Small mistakes in the formulas, one at a time: the tests must notice each.
+mutants: setup
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/run.py
 
 format: setup
 	$(BIN)/ruff check --fix .

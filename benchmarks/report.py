@@ -35,7 +35,7 @@ def interval(by_seed: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
     With three seeds the outer resampling is coarse: read it as the spread that was seen, not as a law.
     """
-    rng = random.Random(0)  # noqa: S311  # a resampling, no secret
+    rng = random.Random(0)  # a resampling, no secret
     means = []
     for _ in range(NUM_RESAMPLES):
         seeds = rng.choices(by_seed, k=len(by_seed))

@@ -121,7 +121,7 @@ def log_likelihood(
 ) -> Surrogate:
     """A log pi; the ratio is 1 by definition.
 
-    Source: DeepSeekMath, arXiv:2402.03300, appendix A.1.3 and A.1.4.
+    Source: DeepSeekMath, arXiv:2402.03300, appendix A.1.2 and A.1.3.
     """
     del config  # no knobs
     loss = losses.likelihood(batch.policy_logprobs_BC, batch.advantages_BC, weights_BC, denominator=denominator)

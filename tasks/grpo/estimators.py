@@ -197,7 +197,7 @@ def generalised(episodes: Sequence[Episode], config: GaeAdvantages) -> list[Adva
 def correct_only(episodes: Sequence[Episode], config: CorrectOnlyAdvantages) -> list[Advantage]:
     """1 for a correct completion, 0 for a wrong one or one whose correctness is not known.
 
-    Source: DeepSeekMath, arXiv:2402.03300, appendix A.1.3 and A.1.4 (gradient coefficients of RFT and Online RFT).
+    Source: DeepSeekMath, arXiv:2402.03300, appendix A.1.2 and A.1.3 (gradient coefficients of RFT and Online RFT).
     """
     del config  # no knobs
     return [Advantage(1.0 if episode.is_correct else 0.0, bool(episode.is_correct)) for episode in episodes]

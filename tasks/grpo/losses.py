@@ -149,7 +149,7 @@ def likelihood(policy_logprobs_BT: Tensor, advantages_BT: Tensor, weights_BT: Te
 
     Errors: ValueError when the denominator is not positive.
     Source: REINFORCE, Williams (1992); with A in {0, 1} rejection sampling fine-tuning, DeepSeekMath, arXiv:2402.03300,
-        appendix A.1.3.
+        appendix A.1.2.
     """
     _check(denominator)
     takes_part_BT = weights_BT != 0

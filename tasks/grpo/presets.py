@@ -126,14 +126,14 @@ PRESETS: dict[str, Preset] = {
     ),
     "rft": _preset(
         "likelihood of the first policy's correct completions",
-        "DeepSeekMath, arXiv:2402.03300, appendix A.1.3; RFT, arXiv:2308.01825",
+        "DeepSeekMath, arXiv:2402.03300, appendix A.1.2; RFT, arXiv:2308.01825",
         rollout_policy="initial",
         advantages={"kind": "correct_only"},
         objective={"kind": "log_likelihood"},
     ),
     "online_rft": _preset(
         "likelihood of the current policy's correct completions",
-        "DeepSeekMath, arXiv:2402.03300, appendix A.1.4",
+        "DeepSeekMath, arXiv:2402.03300, appendix A.1.3",
         advantages={"kind": "correct_only"},
         objective={"kind": "log_likelihood"},
     ),

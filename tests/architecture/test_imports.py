@@ -101,6 +101,11 @@ def test_imports_point_one_way(path, glob):
     assert wrong_imports(parsed(path), FORBIDDEN[glob]) == []
 
 
+@pytest.mark.parametrize("path", [path for room in ROOMS for path in files(f"{room}/**/*.py")], ids=str)
+def test_the_product_imports_neither_its_peers_nor_its_tests(path):
+    assert wrong_imports(parsed(path), {"trl", "verl", "openrlhf", "pytest", "hypothesis", "tests", "benchmarks"}) == []
+
+
 @pytest.mark.parametrize(("path", "glob"), cases(["tasks/*/*.py"]))
 def test_a_noun_does_not_know_the_verbs(path, glob):
     assert wrong_imports(parsed(path), verbs()) == []

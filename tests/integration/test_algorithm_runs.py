@@ -61,7 +61,7 @@ def test_ppo_keeps_a_critic_with_versions_of_its_own(cli, recipe):
 
 
 def test_dynamic_sampling_replaces_groups_until_the_rounds_are_used_up(cli, recipe):
-    script = "rollout.engine.script=['<answer>{answer}</answer>','<answer>{answer}</answer>','<answer>x</answer>']"
+    script = "rollout.engine.script=['<answer>{answer}</answer>','<answer>{answer}</answer>','<answer>99</answer>']"
     settings = ("update.algorithm=dapo", "update.kl=none", "update.group_filter.max_rounds=2", script)
     done = run(cli, recipe, "dapo", *settings)
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_rejection_sampling_samples_from_the_first_policy_and_online_from_the_cu
 
 
 def test_iterations_without_signal_are_recorded_change_no_weight_and_end_the_run(cli, recipe):
-    settings = ("rollout.engine.script=['<answer>x</answer>']", "scoring.reward_model_weight=0.0")
+    settings = ("rollout.engine.script=['<answer>99</answer>']", "scoring.reward_model_weight=0.0")
     done = run(cli, recipe, "silent", *settings, "max_no_signal_iterations=2", iterations=4)
     assert done.returncode == 1
     assert "the last 2 iterations of silent had no group whose completions differ" in done.stderr
