@@ -8,7 +8,13 @@ from transformers import GraniteConfig, GraniteForCausalLM
 
 from tasks.grpo import logprobs as module
 from tasks.grpo.batch import TokenSequence, micro_batches, pad
-from tasks.grpo.logprobs import check_output_layer, completion_logprobs, selected_logprobs_and_entropy
+from tasks.grpo.logprobs import (
+    check_output_layer,
+    completion_logprobs,
+    detached_entropy,
+    entropy_of,
+    selected_logprobs_and_entropy,
+)
 from tests.conftest import make_gpt2, make_llama
 
 PROMPT, COMPLETION = [1, 5, 6], [7, 8, 9, 2]
@@ -32,6 +38,22 @@ def test_a_token_that_can_not_occur_adds_nothing_to_the_entropy():
     logits = torch.tensor([[0.0, 0.0, -math.inf]])
     _, entropy = selected_logprobs_and_entropy(logits, torch.tensor([0]), torch.tensor([1.0]))
     assert entropy.item() == pytest.approx(math.log(2), abs=1e-6)
+
+
+def test_the_gradient_of_the_entropy_is_finite_where_a_token_can_not_occur():
+    logits = torch.tensor([[0.0, 0.0, -math.inf], [1.0, 0.0, -math.inf]], dtype=torch.float64, requires_grad=True)
+    entropy = entropy_of(torch.log_softmax(logits, -1))
+    assert entropy[0].item() == pytest.approx(math.log(2), abs=1e-12)
+    entropy.sum().backward()
+    assert logits.grad[0].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-12)
+    p, q = 1 / (1 + math.exp(-1)), 1 / (1 + math.e)  # d entropy / d logit_i = -p_i (log p_i + entropy)
+    expected = [-p * (math.log(p) + entropy[1].item()), -q * (math.log(q) + entropy[1].item()), 0.0]
+    assert logits.grad[1].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_entropy_as_a_metric_has_no_gradient():
+    logits = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    assert not detached_entropy(torch.log_softmax(logits, -1)).requires_grad
 
 
 @pytest.mark.parametrize("make", [make_llama, make_gpt2])

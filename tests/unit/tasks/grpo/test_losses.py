@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from tasks.grpo.aggregation import sequence_mean_weights
+from tasks.grpo.aggregation import fixed_length, sequence_mean_weights
+from tasks.grpo.components import FixedLength
 from tasks.grpo.losses import (
     clipped_surrogate,
     clipped_value_loss,
@@ -96,6 +97,16 @@ def test_cutting_the_batch_into_micro_batches_changes_neither_loss_nor_gradient(
         assert total.item() == pytest.approx(expected, abs=1e-12)
         gradients.append(policy.grad)
     assert torch.equal(gradients[0], gradients[1])
+
+
+def test_a_constant_length_is_multiplied_by_the_completions_and_not_by_those_of_a_micro_batch():
+    losses = torch.tensor([[4.0], [2.0], [6.0], [8.0]], dtype=torch.float64)  # a completion's tokens, summed
+    denominator = fixed_length([8, 8, 8, 8], 8, FixedLength(kind="fixed_length"))
+    parts = [
+        clipped_surrogate(0 * cut, -cut, torch.ones_like(cut), denominator=denominator).loss.item()
+        for cut in losses.split(2)
+    ]
+    assert sum(parts) == pytest.approx(0.625, abs=1e-12)
 
 
 def test_the_length_bias_of_each_aggregation():
