@@ -33,8 +33,9 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "0", "-", number(summary["baseline_accuracy"], ".2f"), number(summary["baseline_greedy_accuracy"], ".2f"), "-", "-", "v1", "v1", "", ""
     )  # fmt: skip
     for row in summary["iterations"]:
+        mark = " (no signal)" if row.get("outcome") == "no_signal" else ""
         table.add_row(
-            str(row["iteration"]),
+            f"{row['iteration']}{mark}",
             number(row["reward_mean"], ".2f"),
             f"{number(row['accuracy_before'], '.2f')}→{number(row['accuracy_after'], '.2f')}",
             number(row["greedy_accuracy_after"], ".2f"),

@@ -63,5 +63,6 @@ def _summary_row(record: IterationRecord) -> dict[str, Any]:
         "reward_version": int(record.reward.version),
         "champion_version": int(record.champion.version),
         "promotion": record.promotion,
+        "outcome": record.outcome,
         "seconds": round(record.seconds, 3),
     }

@@ -104,4 +104,5 @@ def test_iterations_without_signal_are_recorded_change_no_weight_and_end_the_run
     weights = {(cli.store / record.policy.uri / "model.safetensors").read_bytes() for record in found}
     assert len(weights) == 1
     summary = json.loads((cli.store / "silent" / "summary.json").read_text())
-    assert [row["iteration"] for row in summary["iterations"]] == [1, 2]
+    assert [(row["iteration"], row["outcome"]) for row in summary["iterations"]] == [(1, "no_signal"), (2, "no_signal")]
+    assert "2 (no signal)" in cli("lineage", "silent").stdout

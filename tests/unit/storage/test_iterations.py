@@ -235,7 +235,7 @@ def test_the_summary_holds_every_promised_key(place):
     promised = {
         "iteration", "reward_mean", "accuracy_before", "accuracy_after", "reward_model_accuracy_before",
         "reward_model_accuracy_after", "num_fresh", "num_replayed", "policy_version", "reward_version",
-        "champion_version", "seconds",
+        "champion_version", "seconds", "outcome",
     }  # fmt: skip
     assert promised <= row.keys()
     assert (row["iteration"], row["reward_mean"], row["accuracy_after"]) == (1, 0.75, 0.5)
