@@ -79,10 +79,10 @@ CASES = {
         is_masked=True,
     ),
     "gspo": Case({"algorithm": "gspo", "advantages": STD}, {**GSPO, "epsilon": 3e-4, "epsilon_high": 4e-4}),
-    # With the paper's bounds nearly every completion of this batch is clipped; with these some are.
+    # The paper's bounds clip all that has moved the wrong way; with these a completion that has moved a little is not.
     "gspo, wide bounds": Case(
-        {"algorithm": "gspo", "advantages": STD, "objective": {"clip_low": 0.05, "clip_high": 0.03}},
-        {**GSPO, "epsilon": 0.05, "epsilon_high": 0.03},
+        {"algorithm": "gspo", "advantages": STD, "objective": {"clip_low": 0.18, "clip_high": 0.03}},
+        {**GSPO, "epsilon": 0.18, "epsilon_high": 0.03},
     ),
     # TRL's bound of the weight is epsilon_high itself: clip_high = epsilon_high - 1.
     "cispo": Case(
@@ -106,7 +106,7 @@ MISTAKES = {
     "clip sides swapped": Mistake("dapo", {"objective": {"clip_low": 0.28, "clip_high": 0.2}}),
     "truncated kept": Mistake("dapo, truncated masked", {"truncated": "keep"}),
     "ratio by token": Mistake(
-        "gspo, wide bounds", {"objective": {"kind": "clip", "clip_low": 0.05, "clip_high": 0.03}}
+        "gspo, wide bounds", {"objective": {"kind": "clip", "clip_low": 0.18, "clip_high": 0.03}}
     ),
     "bound of the weight": Mistake("cispo", {"objective": {"clip_high": 1.1}}),
     "mean ratio": Mistake("rloo", {"objective": {"length": "mean"}}),
