@@ -65,8 +65,14 @@ def _row(name: str, runs: Sequence[Run]) -> str:
         f"| `{name}` | {start:.3f} | {mean:.3f} [{low:.3f}, {high:.3f}] | {by_seed} | "
         f"{_mean([run['num_completions'] for run in runs]):.0f} | {_mean([run['num_tokens'] for run in runs]) / 1000:.0f} | "
         f"{_mean([run['num_steps'] for run in runs]):.1f} | {_mean([run['seconds'] for run in runs]):.0f} | "
-        f"{_mean([run['peak_mib'] for run in runs]):.0f} |"
+        f"{memory(runs)} |"
     )
+
+
+def memory(runs: Sequence[Run]) -> str:
+    """The mean peak, "-" for runs that did not measure it."""
+    known = [run["peak_mib"] for run in runs if run["peak_mib"] is not None]
+    return f"{_mean(known):.0f}" if known else "-"
 
 
 def table(found: dict[str, list[Run]]) -> str:

@@ -1,7 +1,6 @@
 """One run of the algorithm benchmark: a fixed number of completions from a given warm start, in this process."""
 
 import copy
-import resource
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -189,8 +188,14 @@ def measured(variant: Variant, seed: int, start: Path) -> dict[str, Any]:
         "num_steps": num_steps,
         "num_rounds": run.num_rounds,
         "seconds": seconds,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mib": peak_mib(),
     }
+
+
+def peak_mib() -> float:
+    """The largest resident size of this process, in MiB: VmHWM, since ru_maxrss would begin with the parent's."""
+    status = Path("/proc/self/status").read_text()
+    return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
 def _mean(by_prompt: dict[str, float]) -> float:

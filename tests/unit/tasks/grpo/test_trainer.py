@@ -235,6 +235,15 @@ def test_minibatches_make_one_update_each_with_denominators_of_their_own():
     assert metrics["num_updates"] == 6
 
 
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_the_denominator_is_that_of_the_minibatch(aggregation):
+    rows = [sample(index, 1.0) for index in range(4)]
+    frozen = {"learning_rate": 1e-12, "max_grad_norm": 1e9}
+    _, metrics = updated(rows, config(aggregation=aggregation, minibatch_completions=2, optimiser=frozen))
+    assert metrics["num_updates"] == 2
+    assert metrics["policy_loss"] == pytest.approx(-1.0, abs=1e-5)
+
+
 def test_a_loss_that_is_not_finite_names_its_row_and_changes_no_weight():
     model = make_llama()
     before = copy.deepcopy(model.state_dict())
