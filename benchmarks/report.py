@@ -64,24 +64,19 @@ def _row(name: str, runs: Sequence[Run]) -> str:
     return (
         f"| `{name}` | {start:.3f} | {mean:.3f} [{low:.3f}, {high:.3f}] | {by_seed} | "
         f"{_mean([run['num_completions'] for run in runs]):.0f} | {_mean([run['num_tokens'] for run in runs]) / 1000:.0f} | "
-        f"{_mean([run['num_steps'] for run in runs]):.1f} | {_mean([run['seconds'] for run in runs]):.0f} | "
-        f"{memory(runs)} |"
+        f"{_mean([run['num_steps'] for run in runs]):.1f} | {_mean([run['seconds'] for run in runs]):.0f} |"
     )
-
-
-def memory(runs: Sequence[Run]) -> str:
-    """The mean peak, "-" for runs that did not measure it."""
-    known = [run["peak_mib"] for run in runs if run["peak_mib"] is not None]
-    return f"{_mean(known):.0f}" if known else "-"
 
 
 def table(found: dict[str, list[Run]]) -> str:
     """The table and the paired comparisons, in Markdown."""
     lines = [
         "| variant | accuracy at the start | final accuracy [95 %] | by seed | completions | thousand tokens | steps | "
-        "seconds | peak MiB |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "seconds |",
+        "|---|---|---|---|---|---|---|---|",
         *(_row(name, runs) for name, runs in found.items()),
+        "",
+        "Peak memory and seconds per step, measured alone on the machine: [memory.md](memory.md).",
         "",
         "| question | difference of final accuracy [95 %] | seeds |",
         "|---|---|---|",
