@@ -20,6 +20,9 @@ from tasks.grpo.config import UpdateConfig
 from tasks.grpo.kl import ESTIMATORS as KL_ESTIMATORS
 from tasks.grpo.losses import Surrogate
 
+LogRatio = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(policy, proximal, mask), all [B, C] -> [B, C]."""
+
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -46,21 +49,30 @@ class Objective:
     largest_ratio: Tensor
 
 
-def clip(batch: MicroBatch, weights_BC: Tensor, denominator: float, config: ClipObjective) -> Surrogate:
-    """The clipped surrogate with the ratio of each token.
-
-    Source: DeepSeekMath, arXiv:2402.03300, eq. 3; DAPO, arXiv:2503.14476, eq. 8 (separate bounds).
-    """
-    log_ratio_BC = losses.token_log_ratio(batch.policy_logprobs_BC, batch.proximal_logprobs_BC, batch.mask_BC)
+def _clipped(
+    log_ratio: LogRatio,
+    batch: MicroBatch,
+    weights_BC: Tensor,
+    denominator: float,
+    config: ClipObjective | SequenceClipObjective | SequenceTokenClipObjective,
+) -> Surrogate:
     return losses.clipped_surrogate(
-        log_ratio_BC,
+        log_ratio(batch.policy_logprobs_BC, batch.proximal_logprobs_BC, batch.mask_BC),
         batch.advantages_BC,
         weights_BC,
         denominator=denominator,
         clip_low=config.clip_low,
         clip_high=config.clip_high,
-        dual_clip=config.dual_clip,
+        dual_clip=config.dual_clip if isinstance(config, ClipObjective) else None,
     )
+
+
+def clip(batch: MicroBatch, weights_BC: Tensor, denominator: float, config: ClipObjective) -> Surrogate:
+    """The clipped surrogate with the ratio of each token.
+
+    Source: DeepSeekMath, arXiv:2402.03300, eq. 3; DAPO, arXiv:2503.14476, eq. 8 (separate bounds).
+    """
+    return _clipped(losses.token_log_ratio, batch, weights_BC, denominator, config)
 
 
 def sequence_clip(
@@ -71,14 +83,7 @@ def sequence_clip(
     Source: GSPO, arXiv:2507.18071, eq. 5 and 7 (mean); RLOO, arXiv:2402.14740 (sum).
     """
     log_ratio = {"mean": losses.sequence_log_ratio, "sum": losses.completion_log_ratio}[config.length]
-    return losses.clipped_surrogate(
-        log_ratio(batch.policy_logprobs_BC, batch.proximal_logprobs_BC, batch.mask_BC),
-        batch.advantages_BC,
-        weights_BC,
-        denominator=denominator,
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
-    )
+    return _clipped(log_ratio, batch, weights_BC, denominator, config)
 
 
 def sequence_token_clip(
@@ -88,15 +93,7 @@ def sequence_token_clip(
 
     Source: GSPO, arXiv:2507.18071, eq. 13 and 14.
     """
-    log_ratio_BC = losses.sequence_token_log_ratio(batch.policy_logprobs_BC, batch.proximal_logprobs_BC, batch.mask_BC)
-    return losses.clipped_surrogate(
-        log_ratio_BC,
-        batch.advantages_BC,
-        weights_BC,
-        denominator=denominator,
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
-    )
+    return _clipped(losses.sequence_token_log_ratio, batch, weights_BC, denominator, config)
 
 
 def cispo(batch: MicroBatch, weights_BC: Tensor, denominator: float, config: CispoObjective) -> Surrogate:

@@ -205,6 +205,8 @@ MUTANTS = [
     ),
     Mutant("algorithms", "weights_BC * batch.correction_BC.to(dtype), 0.0)", "weights_BC, 0.0)"),
     Mutant("algorithms", 'and config.kl.placement == "loss"', ""),
+    Mutant("algorithms", "dual_clip=config.dual_clip if isinstance", "dual_clip=None if isinstance"),
+    Mutant("algorithms", '"sum": losses.completion_log_ratio', '"sum": losses.sequence_log_ratio'),
     Mutant(
         "algorithms",
         "kl_BC = KL_ESTIMATORS[config.kl.estimator](*(torch.where(batch.mask_BC, each, 0.0) for each in logprobs))",

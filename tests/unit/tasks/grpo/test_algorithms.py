@@ -165,6 +165,14 @@ class TestLaws:
         assert evaluated(with_kl, batch()) == evaluated(config(name, aggregation), batch())
 
 
+@pytest.mark.parametrize(("name", "loss"), [("clip", 5.0 / 6), ("dual clip", 3.0 / 6)])
+def test_the_dual_clip_of_the_settings_bounds_a_negative_advantage(name, loss):
+    """The row of one token has advantage -0.5 and ratio 5: min gives -2.5, the bound of 3 gives -1.5."""
+    found, _, sums = evaluated(config(name, "sequence_mean"), batch(rows=(1,), shift=math.log(5.0)))
+    assert found == pytest.approx(loss, abs=1e-12)  # over the denominator of 3 completions
+    assert sums["clipped"] == (name == "dual clip")
+
+
 def test_the_largest_ratio_is_of_tokens_that_take_part():
     found = objective(batch(shift=0.1, filler=99.0), config("clip", "token_mean"), 8.0)
     assert found.largest_ratio.item() == pytest.approx(math.exp(0.1))
