@@ -30,14 +30,7 @@ class TagSplit(Frozen):
     tag: str = Field(pattern=r"^[^<>/\s]+$")
 
 
-class PositionsSplit(Frozen):
-    """The text is not cut: whoever rewards the steps (a process reward model) says at which tokens they end."""
-
-    kind: Literal["positions"]
-
-
-StepSplit = Annotated[NewlineSplit | SeparatorSplit | TagSplit | PositionsSplit, Field(discriminator="kind")]
-TextSplit = Annotated[NewlineSplit | SeparatorSplit | TagSplit, Field(discriminator="kind")]
+StepSplit = Annotated[NewlineSplit | SeparatorSplit | TagSplit, Field(discriminator="kind")]
 """The ways that need nothing but the text."""
 
 
@@ -84,7 +77,7 @@ class FormatVerifier(Frozen):
 class StepVerifier(Frozen):
     """What every verifier has that rewards each step of a completion."""
 
-    split: TextSplit
+    split: StepSplit
 
 
 class ArithmeticStepsVerifier(StepVerifier):
@@ -97,7 +90,7 @@ class ArithmeticStepsVerifier(StepVerifier):
     name: str = Field(default="steps", pattern=SOURCE_NAME)
     weight: float = 0.0
     answer_tag: str = Field(default="answer", min_length=1)
-    split: TextSplit = SeparatorSplit(kind="separator", separators=(",", "</think>"))
+    split: StepSplit = SeparatorSplit(kind="separator", separators=(",", "</think>"))
 
 
 VerifierConfig = Annotated[

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.verifiers.config import NewlineSplit, PositionsSplit, SeparatorSplit, StepSplit, TagSplit
+from tasks.verifiers.config import NewlineSplit, SeparatorSplit, StepSplit, TagSplit
 
 PrefixLength = Callable[[int], int]
 """Characters of the text that the first i tokens of a completion make."""
@@ -47,9 +47,6 @@ def cut(text: str, split: StepSplit) -> list[int]:
 
     What is left behind the last end is a step too (the token limit may have cut it). A last piece that says nothing (only
     white space and closing tags) joins the step before it. An empty text has no steps.
-
-    Raises:
-        ValueError: the steps' ends are not a matter of the text (``positions``).
     """
     ends = [end for end in SPLITS[type(split)](split, text) if end < len(text)]
     while ends and _NOTHING_SAID.fullmatch(text, ends[-1]):
@@ -93,6 +90,29 @@ def on_tokens(
     placed = StepRewards(tuple(worst), tuple(worst.values()))
     placed.check(num_tokens)
     return placed, len(positions) - len(worst)
+
+
+def at_positions(ends: Sequence[int], rewards: Sequence[float], num_tokens: int) -> StepRewards:
+    """Steps that end at the token positions that a process reward model marked.
+
+    What follows the last mark (the end-of-sequence token, as a rule) belongs to the last step.
+
+    Args:
+        ends: position of each step's last token within the completion, from 0, increasing.
+        rewards: one per end.
+
+    Raises:
+        ValueError: ends out of order or behind the completion, not one reward per end, or one that is not finite.
+    Source: index(j) of DeepSeekMath, arXiv:2402.03300, section 4.1.3.
+    """
+    if ends and ends[-1] >= num_tokens:
+        raise ValueError(f"step end {ends[-1]} is behind a completion of {num_tokens} tokens")
+    marked = StepRewards(tuple(ends), tuple(rewards))
+    if ends:
+        marked.check(ends[-1] + 1)
+    placed = StepRewards((*ends[:-1], num_tokens - 1) if ends else (), tuple(rewards))
+    placed.check(num_tokens)
+    return placed
 
 
 def _positions(num_tokens: int, char_ends: Sequence[int], prefix_length: PrefixLength) -> list[int]:
@@ -145,19 +165,8 @@ def at_tags(split: TagSplit, text: str) -> list[int]:
     return ends
 
 
-def at_positions(_: PositionsSplit, text: str) -> list[int]:
-    """Always a ValueError: the ends are the token positions that come with the rewards (``StepRewards``).
-
-    Source: index(j) of DeepSeekMath, arXiv:2402.03300, section 4.1.3, given by the process reward model.
-    """
-    raise ValueError(
-        f"steps by positions are not cut from text ({text[:40]!r}); take the ends from whoever rewards the steps"
-    )
-
-
 SPLITS: dict[type, Callable[[Any, str], list[int]]] = {
     NewlineSplit: at_newlines,
     SeparatorSplit: at_separators,
     TagSplit: at_tags,
-    PositionsSplit: at_positions,
 }

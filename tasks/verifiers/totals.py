@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tasks.verifiers.config import ScoringConfig
-from tasks.verifiers.steps import PrefixLength, on_tokens
+from tasks.verifiers.steps import PrefixLength, StepRewards, on_tokens
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored, unscored
 
 Row = Mapping[str, Any]
@@ -51,6 +51,7 @@ def reward_rows(
     model_scores: Sequence[float] | None,
     config: ScoringConfig,
     prefix_lengths: PrefixLengths | None = None,
+    model_steps: Sequence[StepRewards | None] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Rows of the rewards table in the order of ``completions``, and their metrics.
 
@@ -58,15 +59,16 @@ def reward_rows(
         verdicts: per row, one verdict per verifier of ``config``.
         model_scores: the reward model's log-odds per row; their sigmoid is the reward. None before there is a model.
         prefix_lengths: finds the tokens at which steps end; needed when ``config.process`` names a verifier.
+        model_steps: per row, the steps of a process reward model (``at_positions``); they take the place of a verifier's.
     """
-    if len(verdicts) != len(completions) or (model_scores is not None and len(model_scores) != len(completions)):
+    if any(each is not None and len(each) != len(completions) for each in (verdicts, model_scores, model_steps)):
         raise ValueError(
-            f"{len(completions)} completions, {len(verdicts)} rows of verdicts and model scores do not match"
+            f"{len(completions)} completions, {len(verdicts)} rows of verdicts and what the models gave do not match"
         )
-    if config.process is not None and prefix_lengths is None:
-        raise ValueError(f"process {config.process!r} gives steps, but nothing says which tokens they end at")
+    steps, num_merged = model_steps, 0
+    if steps is None:
+        steps, num_merged = _verifier_steps(completions, verdicts, config, prefix_lengths)
     rows = []
-    num_merged = 0
     for index, completion in enumerate(completions):
         sources = {verifier.name: verdict for verifier, verdict in zip(config.verifiers, verdicts[index], strict=True)}
         sources["reward_model"] = _model_verdict(None if model_scores is None else model_scores[index])
@@ -77,8 +79,7 @@ def reward_rows(
             "sample_index": completion["sample_index"],
             "reward": combine(sources, config.weights),
             "is_correct": None if truth is None else truth >= CORRECT,
-            "step_rewards": None,
-            "step_ends": None,
+            **_step_columns(None if steps is None else steps[index], completion),
         }
         for name, verdict in sources.items():
             row |= {
@@ -86,25 +87,42 @@ def reward_rows(
                 f"{name}_status": verdict.status,
                 f"{name}_reason": verdict.reason,
             }
-        if config.process is not None and prefix_lengths is not None:
-            steps, merged = _step_columns(sources[config.process], completion["completion_token_ids"], prefix_lengths)
-            row |= steps
-            num_merged += merged
         rows.append(row)
     metrics = _metrics(rows, config)
-    if config.process is not None:
+    if steps is not None:
         metrics |= _step_metrics(rows) | {"num_merged_steps": float(num_merged)}
     return rows, metrics
 
 
-def _step_columns(
-    verdict: Verdict, token_ids: Sequence[int], prefix_lengths: PrefixLengths
-) -> tuple[dict[str, Any], int]:
-    """``step_rewards`` and ``step_ends`` of one row (None without steps), and the number of steps merged."""
-    if not verdict.steps or not token_ids:  # only a scored verdict has steps
-        return {"step_rewards": None, "step_ends": None}, 0
-    placed, num_merged = on_tokens(verdict.steps, len(token_ids), prefix_lengths(token_ids))
-    return {"step_rewards": list(placed.rewards), "step_ends": list(placed.ends)}, num_merged
+def _verifier_steps(
+    completions: Sequence[Row],
+    verdicts: Sequence[Sequence[Verdict]],
+    config: ScoringConfig,
+    prefix_lengths: PrefixLengths | None,
+) -> tuple[list[StepRewards | None] | None, int]:
+    """The steps of the verifier that supervises the process, per row (None where it gave none), and how many were merged;
+    None when no verifier does."""
+    if config.process is None:
+        return None, 0
+    if prefix_lengths is None:
+        raise ValueError(f"process {config.process!r} gives steps, but nothing says which tokens they end at")
+    position = [verifier.name for verifier in config.verifiers].index(config.process)
+    placed: list[StepRewards | None] = []
+    num_merged = 0
+    for completion, given in zip(completions, verdicts, strict=True):
+        steps, ids = given[position].steps, completion["completion_token_ids"]  # only a scored verdict has steps
+        found, merged = on_tokens(steps, len(ids), prefix_lengths(ids)) if steps and ids else (None, 0)
+        placed.append(found)
+        num_merged += merged
+    return placed, num_merged
+
+
+def _step_columns(steps: StepRewards | None, completion: Row) -> dict[str, Any]:
+    """``step_rewards`` and ``step_ends`` of one row, None without steps."""
+    if steps is None:
+        return {"step_rewards": None, "step_ends": None}
+    steps.check(len(completion["completion_token_ids"]))
+    return {"step_rewards": list(steps.rewards), "step_ends": list(steps.ends)}
 
 
 def _model_verdict(score: float | None) -> Verdict:

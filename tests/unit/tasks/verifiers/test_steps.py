@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tasks.policy.characters import CHARACTERS, TAGS, build_tokenizer
 from tasks.rollout.prompting import prefix_lengths
-from tasks.verifiers.config import NewlineSplit, PositionsSplit, SeparatorSplit, TagSplit
-from tasks.verifiers.steps import StepRewards, cut, on_tokens, token_ends
+from tasks.verifiers.config import NewlineSplit, SeparatorSplit, TagSplit
+from tasks.verifiers.steps import StepRewards, at_positions, cut, on_tokens, token_ends
 
 LINES = NewlineSplit(kind="newline")
 COMMAS = SeparatorSplit(kind="separator", separators=(",", "</think>"))
@@ -66,12 +66,6 @@ def test_a_separator_is_text_and_not_a_pattern():
 @pytest.mark.parametrize("split", SPLITS)
 def test_an_empty_text_has_no_steps(split):
     assert cut("", split) == []
-
-
-def test_positions_are_not_cut_from_text_even_from_none():
-    for text in ("abc", ""):
-        with pytest.raises(ValueError, match="take the ends from whoever rewards the steps"):
-            cut(text, PositionsSplit(kind="positions"))
 
 
 TEXTS = st.lists(
@@ -250,9 +244,34 @@ def test_step_rewards_that_do_not_fit_a_completion_of_five_tokens_are_refused(en
         StepRewards(ends, rewards).check(5)
 
 
-def test_step_rewards_that_fit_pass():
-    StepRewards((0, 4), (1.0, -2.5)).check(5)
-    StepRewards((), ()).check(5)
+@pytest.mark.parametrize(
+    ("ends", "rewards", "placed"),
+    [
+        ((0, 4), (1.0, -2.5), (0, 4)),
+        ((0, 3), (1.0, -2.5), (0, 4)),  # the end-of-sequence token belongs to the last step
+        ((2,), (0.5,), (4,)),
+        ((), (), ()),
+    ],
+)
+def test_steps_end_where_a_reward_model_marked_them(ends, rewards, placed):
+    assert at_positions(ends, rewards, 5) == StepRewards(placed, rewards)
+
+
+@pytest.mark.parametrize(
+    ("ends", "rewards", "said"),
+    [
+        ((2, 5), (1.0, 1.0), "step end 5 is behind a completion of 5 tokens"),
+        ((3, 1), (1.0, 1.0), "step end 1 does not come after 3"),
+        ((4, 3), (1.0, 1.0), "step end 3 does not come after 4"),
+        ((-1, 3), (1.0, 1.0), "step end -1"),
+        ((2,), (1.0, 1.0), "1 step ends and 2 step rewards"),
+        ((), (1.0,), "0 step ends and 1 step rewards"),
+        ((2,), (math.nan,), "nan is not finite"),
+    ],
+)
+def test_marks_that_do_not_fit_the_completion_are_refused(ends, rewards, said):
+    with pytest.raises(ValueError, match=said):
+        at_positions(ends, rewards, 5)
 
 
 def test_a_reward_that_is_not_finite_is_never_placed():

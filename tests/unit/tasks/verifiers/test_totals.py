@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.steps import at_positions
 from tasks.verifiers.totals import check_failures, combine, reward_rows
 from tasks.verifiers.verdict import failed, scored, timed_out, unscored
 
@@ -167,6 +168,22 @@ def test_without_any_steps_there_is_no_mean():
 def test_a_process_without_prefix_lengths_is_refused():
     with pytest.raises(ValueError, match="process 'steps' gives steps, but nothing says which tokens"):
         process_rows([[scored(1), scored(1, "", ((1, 1.0),))]], [1], None)
+
+
+def test_the_steps_of_a_process_reward_model_take_the_place_of_a_verifiers():
+    completions = [
+        {"group_id": "g", "prompt_id": "p", "sample_index": index, "completion_token_ids": [3] * 5} for index in (0, 1)
+    ]
+    verdicts = [[scored(1), scored(1, steps=((4, 1.0),))]] * 2
+    steps = [at_positions([1, 3], [0.25, 0.75], 5), None]
+    found, metrics = reward_rows(completions, verdicts, None, PROCESS, model_steps=steps)
+    assert (found[0]["step_ends"], found[0]["step_rewards"]) == ([1, 4], [0.25, 0.75])
+    assert (found[1]["step_ends"], found[1]["step_rewards"]) == (None, None)
+    assert (metrics["num_rows_without_steps"], metrics["step_reward_mean"]) == (1, 0.5)
+    with pytest.raises(ValueError, match="the last step ends at token 6, the completion at token 4"):
+        reward_rows(completions, verdicts, None, PROCESS, model_steps=[at_positions([6], [1.0], 7), None])
+    with pytest.raises(ValueError, match="do not match"):
+        reward_rows(completions, verdicts, None, PROCESS, model_steps=steps[:1])
 
 
 def test_without_a_process_the_tables_settings_and_metrics_are_those_of_before():
