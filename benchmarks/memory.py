@@ -1,6 +1,6 @@
 """How much memory and time does a step of each algorithm take, alone on the machine?
 
-    python -m benchmarks.memory
+    python -m benchmarks.memory                 then python -m benchmarks.algorithms --report puts it into the table
 
 Two steps of every variant from the warm start of seed 1, one after the other, each in a process of its own.
 """
@@ -31,14 +31,13 @@ def main() -> None:
         measure(sys.argv[1])
         return
     warm_start(1, STARTS)
-    lines = ["| variant | peak MiB of the process | seconds per step |", "|---|---|---|"]
+    found = {}
     for name in VARIANTS:
         command = [sys.executable, "-m", "benchmarks.memory", name]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = json.loads(printed.splitlines()[-1])
-        lines.append(f"| `{name}` | {found['peak_mib']:.0f} | {found['seconds_per_step']:.2f} |")
-        print(lines[-1], flush=True)
-    (RESULTS / "memory.md").write_text("\n".join(lines) + "\n")
+        found[name] = json.loads(printed.splitlines()[-1])
+        print(name, found[name], flush=True)
+    (RESULTS / "memory.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The table and the plot of the algorithm benchmark, from the runs that are there."""
 
 import json
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,26 +58,27 @@ def differences(first: Sequence[Run], second: Sequence[Run]) -> list[list[float]
     ]
 
 
-def _row(name: str, runs: Sequence[Run]) -> str:
+def _row(name: str, runs: Sequence[Run], alone: dict[str, float]) -> str:
     mean, low, high = interval([list(run["accuracy_by_prompt"].values()) for run in runs])
     start = _mean([run["curve"][0][1] for run in runs])
     by_seed = " ".join(f"{run['curve'][-1][1]:.3f}" for run in runs)
     return (
         f"| `{name}` | {start:.3f} | {mean:.3f} [{low:.3f}, {high:.3f}] | {by_seed} | "
         f"{_mean([run['num_completions'] for run in runs]):.0f} | {_mean([run['num_tokens'] for run in runs]) / 1000:.0f} | "
-        f"{_mean([run['num_steps'] for run in runs]):.1f} | {_mean([run['seconds'] for run in runs]):.0f} |"
+        f"{_mean([run['num_steps'] for run in runs]):.1f} | {_mean([run['seconds'] for run in runs]):.0f} | "
+        f"{alone.get('seconds_per_step', math.nan):.1f} | {alone.get('peak_mib', math.nan):.0f} |"
     )
 
 
-def table(found: dict[str, list[Run]]) -> str:
+def table(found: dict[str, list[Run]], alone: dict[str, dict[str, float]]) -> str:
     """The table and the paired comparisons, in Markdown."""
     lines = [
         "| variant | accuracy at the start | final accuracy [95 %] | by seed | completions | thousand tokens | steps | "
-        "seconds |",
-        "|---|---|---|---|---|---|---|---|",
-        *(_row(name, runs) for name, runs in found.items()),
+        "seconds | seconds per step, alone | peak MiB, alone |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *(_row(name, runs, alone.get(name, {})) for name, runs in found.items()),
         "",
-        "Peak memory and seconds per step, measured alone on the machine: [memory.md](memory.md).",
+        "Seconds are of runs side by side on two cores; those alone, and the memory, are of benchmarks/memory.py.",
         "",
         "| question | difference of final accuracy [95 %] | seeds |",
         "|---|---|---|",
@@ -118,7 +120,8 @@ def write_report(runs: Path, results: Path) -> None:
     found = load(runs)
     if not found:
         raise SystemExit(f"no run stands in {runs}; run python -m benchmarks.algorithms first")
-    text = table(found)
+    measured = results / "memory.json"
+    text = table(found, json.loads(measured.read_text()) if measured.is_file() else {})
     (results / "algorithms.md").write_text(text)
     plot(found, results / "algorithms.png")
     print(text)
