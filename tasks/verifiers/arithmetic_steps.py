@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tasks.values.arithmetic import terms_of
-from tasks.verifiers.config import ArithmeticStepsVerifier
 from tasks.verifiers.extraction import last_tagged, plain
 from tasks.verifiers.steps import cut
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict, scored, unscored
 
 EQUATION = re.compile(r"(?<![\w.+*/^=-])(-?[0-9]{1,18})\s*([+-])\s*([0-9]{1,18})\s*=\s*(-?[0-9]{1,18})(?!\w)", re.ASCII)

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tasks.runtime.environment import single_threaded
-from tasks.verifiers.config import VerifierConfig
+from tasks.verifiers.kinds import VerifierConfig
 from tasks.verifiers.verdict import ScoreItem, Verdict, from_json
 
 START_SECONDS = 120.0

@@ -1,102 +1,14 @@
 """Which verifiers score a completion, and how their rewards add up."""
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from tasks.values.frozen import Frozen
+from tasks.verifiers.kinds import VerifierConfig
+from tasks.verifiers.text_kinds import StepVerifier
 
-SOURCE_NAME = r"^[a-z][a-z0-9_]{0,31}$"
 RESERVED_SOURCES = {"reward_model", "step", "num_steps", "step_reward"}
-
-
-class NewlineSplit(Frozen):
-    """Each line is a step; blank lines join the step before them."""
-
-    kind: Literal["newline"]
-
-
-class SeparatorSplit(Frozen):
-    """A step ends after any of the separators, the longest where several match."""
-
-    kind: Literal["separator"]
-    separators: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
-
-
-class TagSplit(Frozen):
-    """A step ends with each <tag>...</tag> block."""
-
-    kind: Literal["tag"]
-    tag: str = Field(pattern=r"^[^<>/\s]+$")
-
-
-StepSplit = Annotated[NewlineSplit | SeparatorSplit | TagSplit, Field(discriminator="kind")]
-"""The ways that need nothing but the text."""
-
-
-class ExactVerifier(Frozen):
-    """1.0 when the extracted answer equals the gold answer after trimming and NFKC, else 0.0."""
-
-    kind: Literal["exact"]
-    name: str = Field(default="exact", pattern=SOURCE_NAME)
-    weight: float = 1.0
-    answer_tag: str = "answer"
-    """The answer stands in the last <answer>...</answer>; "" takes the whole completion."""
-
-
-class MathVerifier(Frozen):
-    """1.0 when the last balanced box (after the reasoning) equals the gold answer as mathematics, else 0.0."""
-
-    kind: Literal["math"]
-    name: str = Field(default="math", pattern=SOURCE_NAME)
-    weight: float = 1.0
-    reasoning_end: str = "</think>"
-    """What precedes the last of these is not searched for an answer; "" searches everything."""
-
-
-class ReasoningGymVerifier(Frozen):
-    """The score of a reasoning-gym task (0 to 1) for the text in the answer tag."""
-
-    kind: Literal["reasoning_gym"]
-    name: str = Field(default="reasoning_gym", pattern=SOURCE_NAME)
-    weight: float = 1.0
-    answer_tag: str = ""
-    """Empty: the last number of the completion or, where the gold answer is text, the whole trimmed completion; a
-    completion that the token limit cut then scores 0."""
-
-
-class FormatVerifier(Frozen):
-    """1.0 when each tag stands exactly once, in order, filled, with nothing around, else 0.0."""
-
-    kind: Literal["format"]
-    name: str = Field(default="format", pattern=SOURCE_NAME)
-    weight: float = 0.1
-    tags: tuple[str, ...] = ("think", "answer")
-
-
-class StepVerifier(Frozen):
-    """What every verifier has that rewards each step of a completion."""
-
-    split: StepSplit
-
-
-class ArithmeticStepsVerifier(StepVerifier):
-    """For chain arithmetic: every shown step 1.0 when it is right and goes on from the one before, else 0.0.
-
-    The reward is the mean of the steps; weight 0 leaves it out of the total, where the process is supervised instead.
-    """
-
-    kind: Literal["arithmetic_steps"]
-    name: str = Field(default="steps", pattern=SOURCE_NAME)
-    weight: float = 0.0
-    answer_tag: str = Field(default="answer", min_length=1)
-    split: StepSplit = SeparatorSplit(kind="separator", separators=(",", "</think>"))
-
-
-VerifierConfig = Annotated[
-    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier | ArithmeticStepsVerifier,
-    Field(discriminator="kind"),
-]
 
 
 class ScoringConfig(Frozen):

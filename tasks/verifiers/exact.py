@@ -1,6 +1,6 @@
 """Equality of text."""
 
-from tasks.verifiers.config import ExactVerifier
+from tasks.verifiers.answer_kinds import ExactVerifier
 from tasks.verifiers.extraction import last_tagged, plain
 from tasks.verifiers.verdict import ScoreItem, Verdict, scored, unscored
 

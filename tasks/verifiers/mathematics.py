@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Any
 
-from tasks.verifiers.config import MathVerifier
+from tasks.verifiers.answer_kinds import MathVerifier
 from tasks.verifiers.extraction import after_reasoning, last_boxed, plain
 from tasks.verifiers.quantities import is_equal, read_quantity, tidied
 from tasks.verifiers.structure import bracketed, has_ellipsis, in_base, is_set, is_too_large, parts_of

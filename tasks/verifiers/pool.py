@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tasks.verifiers.child import Child, ChildDied, ChildTimeout
-from tasks.verifiers.config import VerifierConfig
+from tasks.verifiers.kinds import VerifierConfig
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, timed_out
 
 PROGRESS_EVERY = 16

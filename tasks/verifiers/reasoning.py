@@ -5,7 +5,7 @@ import re
 from functools import cache
 from typing import Any
 
-from tasks.verifiers.config import ReasoningGymVerifier
+from tasks.verifiers.answer_kinds import ReasoningGymVerifier
 from tasks.verifiers.extraction import last_tagged
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored, unscored
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.verifiers.config import NewlineSplit, SeparatorSplit, StepSplit, TagSplit
+from tasks.verifiers.text_kinds import NewlineSplit, SeparatorSplit, StepSplit, TagSplit
 
 PrefixLength = Callable[[int], int]
 """Characters of the text that the first i tokens of a completion make."""

@@ -4,13 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format
-from tasks.verifiers.config import (
-    ArithmeticStepsVerifier,
-    ExactVerifier,
-    FormatVerifier,
-    MathVerifier,
-    ReasoningGymVerifier,
-)
+from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict
 
 VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {

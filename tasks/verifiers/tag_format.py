@@ -2,7 +2,7 @@
 
 import re
 
-from tasks.verifiers.config import FormatVerifier
+from tasks.verifiers.text_kinds import FormatVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict, scored
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tasks.verifiers.config import VerifierConfig
+from tasks.verifiers.kinds import VerifierConfig
 from tasks.verifiers.table import VERIFIERS
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, to_json
 

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 # table -> (where the settings' union stands, or None)
 TABLES = {
-    "tasks.verifiers.table:VERIFIERS": "tasks.verifiers.config:VerifierConfig",
-    "tasks.verifiers.steps:SPLITS": "tasks.verifiers.config:StepSplit",
+    "tasks.verifiers.table:VERIFIERS": "tasks.verifiers.kinds:VerifierConfig",
+    "tasks.verifiers.steps:SPLITS": "tasks.verifiers.text_kinds:StepSplit",
     "tasks.rollout.engines:ENGINES": "tasks.rollout.config:EngineConfig",
     "tasks.curriculum.sources:SOURCES": "tasks.curriculum.config:PromptSource",
     "tasks.policy.sources:SOURCES": "tasks.policy.config:PolicyConfig",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tasks.policy.arithmetic import worked
 from tasks.values.arithmetic import make_problem
 from tasks.verifiers.arithmetic_steps import read_equation, verify
-from tasks.verifiers.config import ArithmeticStepsVerifier, NewlineSplit, SeparatorSplit, TagSplit
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, NewlineSplit, SeparatorSplit, TagSplit
 from tasks.verifiers.verdict import ScoreItem
 
 CONFIG = ArithmeticStepsVerifier(kind="arithmetic_steps")

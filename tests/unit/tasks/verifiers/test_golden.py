@@ -1,41 +1,78 @@
-"""Every verifier against its file of accepted and refused answers, worked by hand."""
+"""Every verifier against its file of accepted and refused answers, worked by hand.
+
+A line: gold, completion, reward (null: not scored); where needed also prompt, metadata, settings (of the verifier) and
+status.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
-from tasks.verifiers.config import ExactVerifier, FormatVerifier, MathVerifier
+from tasks.verifiers.answer_kinds import MathVerifier
+from tasks.verifiers.kinds import VerifierConfig
 from tasks.verifiers.table import VERIFIERS
 from tasks.verifiers.verdict import ScoreItem
 
 FOLDER = Path(__file__).parents[3] / "golden" / "verifiers"
-CONFIGS = {
-    "math": MathVerifier(kind="math"),
-    "exact": ExactVerifier(kind="exact"),
-    "format": FormatVerifier(kind="format"),
+GOLDEN = {
+    path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for path in sorted(FOLDER.glob("*.jsonl"))
 }
+ELSEWHERE = {"reasoning_gym", "arithmetic_steps", "function", "judge"}
+"""Kinds whose answers are other people's, or that have tests of their own instead of a file."""
+
+
+def settings_of(kind, case):
+    return TypeAdapter(VerifierConfig).validate_python({"kind": kind, **case.get("settings", {})})
+
+
+def kind_of(settings):
+    return settings.model_fields["kind"].annotation.__args__[0]
+
+
 CASES = [
-    pytest.param(kind, case, id=f"{kind}:{case['gold']}:{case['completion'][:40]}")
-    for kind in CONFIGS
-    for case in map(json.loads, (FOLDER / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines())
+    pytest.param(kind, case, id=f"{kind}:{number}:{case['completion'][:40]}")
+    for kind, cases in GOLDEN.items()
+    for number, case in enumerate(cases, 1)
 ]
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_golden(kind, case):
+    config = settings_of(kind, case)
+    item = ScoreItem(
+        prompt=case.get("prompt", ""),
+        answer=case["gold"],
+        completion=case["completion"],
+        metadata=case.get("metadata", {}),
+    )
+    found = VERIFIERS[type(config)](config, item)
+    expected = case.get("status", "scored")
+    assert found.status == expected, found.reason
+    assert found.reward == (None if case["reward"] is None else pytest.approx(case["reward"], abs=1e-9)), found.reason
+
+
+@pytest.mark.parametrize("kind", [kind_of(each) for each in VERIFIERS])
+def test_every_verifier_has_thirty_answers_some_accepted_and_some_refused(kind):
+    if kind in ELSEWHERE:
+        assert kind not in GOLDEN
+        return
+    rewards = [case["reward"] for case in GOLDEN[kind]]
+    assert len(rewards) >= 30
+    assert sum(reward == 1 for reward in rewards) >= 8
+    assert sum(reward == 0 for reward in rewards) >= 8
 
 
 def verdict(config, gold, completion):
     return VERIFIERS[type(config)](config, ScoreItem(prompt="", answer=gold, completion=completion, metadata={}))
 
 
-@pytest.mark.parametrize(("kind", "case"), CASES)
-def test_golden(kind, case):
-    found = verdict(CONFIGS[kind], case["gold"], case["completion"])
-    assert (found.status, found.reward) == ("scored", case["reward"]), found.reason
-
-
 @pytest.mark.parametrize("gold", ["A", "(C)", "", "(10!)!", "10^{10^{10}}"])
 @pytest.mark.parametrize("completion", ["\\boxed{A}", "\\boxed{5}", "anything"])
 def test_a_gold_answer_that_can_not_be_read_never_pays(gold, completion):
-    found = verdict(CONFIGS["math"], gold, completion)
+    found = verdict(MathVerifier(kind="math"), gold, completion)
     assert (found.status, found.reward) == ("unscored", None)
 
 
@@ -46,10 +83,10 @@ def test_a_gold_answer_that_can_not_be_read_never_pays(gold, completion):
      "[2,5)", "1 \\pm \\sqrt{19}", "\\tan x", "137 \\frac{1}{2}", "y = 2x + 3", "3,5,7"],
 )  # fmt: skip
 def test_a_gold_answer_is_accepted_as_its_own_answer(gold):
-    assert verdict(CONFIGS["math"], gold, f"so \\boxed{{{gold}}}").reward == 1.0
+    assert verdict(MathVerifier(kind="math"), gold, f"so \\boxed{{{gold}}}").reward == 1.0
 
 
 def test_a_box_of_any_text_is_scored_without_raising():
     for text in ("\\frac{", "{{{{", "\\sqrt", "^^", "1/0", "\\text{", "\x00", "\ud800", "∞-∞", "a" * 5000, "(" * 500):
-        found = verdict(CONFIGS["math"], "5", f"\\boxed{{{text}}}")
+        found = verdict(MathVerifier(kind="math"), "5", f"\\boxed{{{text}}}")
         assert found.reward == 0.0, text

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.verifiers.config import ArithmeticStepsVerifier, ExactVerifier, FormatVerifier, MathVerifier
+from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier
 from tasks.verifiers.pool import VerifierPool
 from tasks.verifiers.table import VERIFIERS
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
 from tasks.verifiers.verdict import ScoreItem
 
 ROOT = Path(__file__).parents[4]
@@ -145,7 +146,7 @@ class TestTrouble:
 def test_children_end_with_a_parent_that_is_killed():
     script = (
         "import sys, time\n"
-        "from tasks.verifiers.config import ExactVerifier\n"
+        "from tasks.verifiers.answer_kinds import ExactVerifier\n"
         "from tasks.verifiers.pool import VerifierPool\n"
         "pool = VerifierPool([ExactVerifier(kind='exact')], 2, 5.0)\n"
         "print(*pool.pids(), flush=True)\n"

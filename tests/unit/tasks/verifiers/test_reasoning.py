@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.verifiers.config import ReasoningGymVerifier
+from tasks.verifiers.answer_kinds import ReasoningGymVerifier
 from tasks.verifiers.reasoning import verify
 from tasks.verifiers.totals import items_of
 from tasks.verifiers.verdict import ScoreItem

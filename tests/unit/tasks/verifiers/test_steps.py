@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tasks.policy.characters import CHARACTERS, TAGS, build_tokenizer
 from tasks.rollout.prompting import prefix_lengths
-from tasks.verifiers.config import NewlineSplit, SeparatorSplit, TagSplit
 from tasks.verifiers.steps import StepRewards, at_positions, cut, on_tokens, token_ends
+from tasks.verifiers.text_kinds import NewlineSplit, SeparatorSplit, TagSplit
 
 LINES = NewlineSplit(kind="newline")
 COMMAS = SeparatorSplit(kind="separator", separators=(",", "</think>"))
