@@ -27,10 +27,11 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
     opened = open_iteration(place)
     policy = warm_start(place, config.policy, machine, derive_seed(seed, "policy"))
     prompts = ingest_prompts(place, config.prompts, policy, derive_seed(seed, "prompts"))
-    pairs = initial_pairs(place, config, prompts, policy)
-    training = mix_replay(place, prompts, pairs, [], config.reward_model.replay, derive_seed(seed, 0, "replay"))
+    labels = initial_labels(place, config, prompts, policy)
+    kind, replay = config.reward_model.labels, config.reward_model.replay
+    training = mix_replay(place, prompts, labels, [], kind, replay, derive_seed(seed, 0, "replay"))
     reward_model = found_reward_model(
-        place, training, policy, config.reward_model.training, machine, derive_seed(seed, 0, "reward")
+        place, training, policy, kind, config.reward_model.training, machine, derive_seed(seed, 0, "reward")
     )
     critic = None
     if config.update.critic is not None:
@@ -43,7 +44,7 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
         critic,
         {
             "prompts": prompts,
-            "pairs": pairs,
+            "labels": labels,
             "reward_training": training,
             "evaluation": measured.evaluation,
             "champion_evaluation": measured.evaluation,
@@ -51,7 +52,7 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
     )
 
 
-def initial_pairs(place: Place, config: PipelineConfig, prompts: DatasetRef, policy: ModelRef) -> DatasetRef:
+def initial_labels(place: Place, config: PipelineConfig, prompts: DatasetRef, policy: ModelRef) -> DatasetRef:
     """The reward model's initial set: completions of the first policy, labelled by the verifier."""
     seed, reward = config.seed, config.reward_model
     here = place.at(iteration=0, section="initial")
@@ -72,7 +73,7 @@ def initial_pairs(place: Place, config: PipelineConfig, prompts: DatasetRef, pol
         prompts,
         [completions],
         [rewards],
-        reward.pairs,
+        reward.labels,
         config.scoring.correctness,
-        derive_seed(seed, 0, "pairs"),
+        derive_seed(seed, 0, "labels"),
     )

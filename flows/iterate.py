@@ -4,27 +4,24 @@ from prefect import flow
 
 from flows.bootstrap import bootstrap
 from flows.config import PipelineConfig
-from flows.evaluate_policy import Measured, evaluate_policy
+from flows.evaluate_policy import evaluate_policy
+from flows.learn_reward import learn_reward
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.build_samples import build_samples, num_missing_groups
 from tasks.generate import generate
-from tasks.label_samples import label_samples
 from tasks.lineage import (
     check_signal,
     end_request,
     first_policy,
     hold_lineage,
     last_record,
-    pair_history,
     plan_iterations,
     remember_recipe,
 )
-from tasks.mix_replay import mix_replay
 from tasks.promote import promote
 from tasks.record import record_iteration, tidy_up
 from tasks.report import Round, Step, open_iteration, report_step
-from tasks.retrain_reward import retrain_reward
 from tasks.score import score
 from tasks.select_prompts import select_prompts, select_replacements
 from tasks.update_critic import update_critic
@@ -76,63 +73,11 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
     champion = promote(place, policy, measured.evaluation, last, config.promotion, derive_seed(seed, "promotion"))
     tables = {
         "prompts": prompts,
-        "pairs": learnt.pairs,
+        "labels": learnt.labels,
         "reward_training": learnt.training,
         "evaluation": measured.evaluation,
     }
     return record_iteration(opened, last, policy, learnt.reward_model, critic, champion, tables, steps)
-
-
-class Learnt(Frozen):
-    """The reward model after an iteration, and what it learned from."""
-
-    pairs: DatasetRef
-    training: DatasetRef
-    reward_model: ModelRef
-
-
-def learn_reward(
-    place: Place, config: PipelineConfig, last: IterationRecord, steps: list[Step], measured: Measured
-) -> Learnt:
-    """The iteration's completions, labelled and mixed with replay, retrain the reward model."""
-    seed, prompts = config.seed, last.tables["prompts"]
-    source, pairing = config.scoring.correctness, config.reward_model.pairs
-    pairs = label_samples(
-        place,
-        prompts,
-        [each.completions for step in steps for each in step.rounds],
-        [each.rewards for step in steps for each in step.rounds],
-        pairing,
-        source,
-        derive_seed(seed, place.iteration, "pairs"),
-    )
-    training = mix_replay(
-        place,
-        prompts,
-        pairs,
-        pair_history(place),
-        config.reward_model.replay,
-        derive_seed(seed, place.iteration, "replay"),
-    )
-    heldout_pairs = label_samples(
-        place.at(iteration=place.iteration, section="evaluation"),
-        prompts,
-        [measured.completions],
-        [measured.rewards],
-        pairing,
-        source,
-        derive_seed(seed, "evaluation-pairs"),
-    )
-    reward_model = retrain_reward(
-        place,
-        training,
-        heldout_pairs,
-        last.reward,
-        config.reward_model.training,
-        config.machine,
-        derive_seed(seed, place.iteration, "reward"),
-    )
-    return Learnt(pairs=pairs, training=training, reward_model=reward_model)
 
 
 class Learners(Frozen):

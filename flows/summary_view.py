@@ -19,13 +19,13 @@ def summary_table(summary: dict[str, Any]) -> Table:
     table = Table(
         title=title,
         title_justify="left",
-        caption="pairs: new + replayed",
+        caption="labels: new + replayed",
         caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for heading in ("it", "reward", "accuracy", "greedy", "RM acc.", "pairs", "policy", "RM"):
+    for heading in ("it", "reward", "accuracy", "greedy", "RM acc.", "labels", "policy", "RM"):
         table.add_column(heading, justify="right")
     table.add_column("champ", justify="right")
     table.add_column("s", justify="right")

@@ -13,7 +13,9 @@ TableName = Literal[
     "rewards",
     "samples",
     "pairs",
-    "reward_training",
+    "points",
+    "mixed_pairs",
+    "mixed_points",
     "evaluation",
 ]
 Role = Literal["policy", "reward", "critic"]

@@ -7,7 +7,7 @@ What names or orders a row (keys, ids, token ids) is never null: two nulls would
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TEXT = pa.large_string()
 IDS = pa.list_(pa.int32())
@@ -91,23 +91,35 @@ SAMPLES = pa.schema(
     ]
 )
 
-# Preference pairs for the reward model, in the ids that were sampled.
+# What every label for the reward model begins with; token ids are those that were sampled.
+_LABEL_KEY = [
+    _required("label_id", pa.string()),
+    _required("prompt_id", pa.string()),
+    _required("prompt_key", pa.string()),
+    _required("group_id", pa.string()),
+    _required("prompt_token_ids", IDS),
+    _required("origin_iteration", pa.int32()),
+]
+
+# Preference pairs.
 PAIRS = pa.schema(
     [
-        _required("pair_id", pa.string()),
-        _required("prompt_id", pa.string()),
-        _required("prompt_key", pa.string()),
-        _required("group_id", pa.string()),
-        _required("prompt_token_ids", IDS),
+        *_LABEL_KEY,
         _required("chosen_token_ids", IDS),
         _required("rejected_token_ids", IDS),
         ("chosen_reward", pa.float64()),
         ("rejected_reward", pa.float64()),
-        _required("origin_iteration", pa.int32()),
     ]
 )
 
-REWARD_TRAINING = pa.schema([*PAIRS, _required("is_replayed", pa.bool_())])
+# Single completions, each right (1), wrong (0) or something between.
+POINTS = pa.schema([*_LABEL_KEY, _required("completion_token_ids", IDS), _required("label", pa.float64())])
+
+
+def _mixed(labels: pa.Schema) -> pa.Schema:
+    """What the reward model trains on: new labels and replayed ones."""
+    return pa.schema([*labels, _required("is_replayed", pa.bool_())])
+
 
 # One row per held-out prompt.
 EVALUATION = pa.schema(
@@ -128,7 +140,9 @@ TABLES: dict[str, pa.Schema] = {
     "completions": COMPLETIONS,
     "samples": SAMPLES,
     "pairs": PAIRS,
-    "reward_training": REWARD_TRAINING,
+    "points": POINTS,
+    "mixed_pairs": _mixed(PAIRS),
+    "mixed_points": _mixed(POINTS),
     "evaluation": EVALUATION,
 }
 

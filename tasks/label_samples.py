@@ -1,4 +1,4 @@
-"""Turn the iteration's verified completions into preference pairs for the reward model."""
+"""Turn the iteration's verified completions into labels for the reward model."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -6,8 +6,8 @@ from prefect.cache_policies import NO_CACHE
 from storage import tables
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, Place
-from tasks.reward.config import PairsConfig
-from tasks.reward.labels import pairs_from_rows
+from tasks.reward.config import LabelsConfig
+from tasks.reward.label_kinds import kind_of
 
 
 @task(cache_policy=NO_CACHE)
@@ -16,21 +16,22 @@ def label_samples(
     prompts: DatasetRef,
     completions: list[DatasetRef],
     rewards: list[DatasetRef],
-    config: PairsConfig,
+    config: LabelsConfig,
     source: str,
     seed: int,
 ) -> DatasetRef:
-    """The pairs table: within each group, the completion that the verifier ``source`` prefers is chosen."""
+    """The labels table of ``config``'s kind: what the verifier ``source`` says of the completions of each group."""
+    kind = kind_of(config)
     inputs = {"prompts": prompts.digest}
     for index, (completed, rewarded) in enumerate(zip(completions, rewards, strict=True)):
         inputs[f"completions_{index:03d}"] = completed.digest
         inputs[f"rewards_{index:03d}"] = rewarded.digest
     provenance = Provenance(
-        stage="pairs", inputs=inputs, config={**config.model_dump(mode="json"), "source": source}, seed=seed
+        stage=kind.table, inputs=inputs, config={**config.model_dump(mode="json"), "source": source}, seed=seed
     )
-    if found := tables.find(place, "pairs", provenance):
+    if found := tables.find(place, kind.table, provenance):
         return found
-    rows, metrics = pairs_from_rows(
+    rows, metrics = kind.from_rows(
         [row for ref in completions for row in tables.read(ref)],
         [row for ref in rewards for row in tables.read(ref)],
         {row["prompt_id"]: row["prompt_key"] for row in tables.read(prompts)},
@@ -39,4 +40,4 @@ def label_samples(
         origin_iteration=place.iteration,
         seed=seed,
     )
-    return tables.publish(place, "pairs", rows, provenance, metrics=metrics)
+    return tables.publish(place, kind.table, rows, provenance, metrics=metrics)

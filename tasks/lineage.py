@@ -84,7 +84,7 @@ def first_policy(place: Place) -> ModelRef:
 
 
 @task(cache_policy=NO_CACHE)
-def pair_history(place: Place) -> list[DatasetRef]:
-    """The new pairs of every iteration before this one, the reward model's initial set included."""
+def label_history(place: Place) -> list[DatasetRef]:
+    """The new labels of every iteration before this one, the reward model's initial set included."""
     earlier = iterations.records(Path(place.root), place.lineage)
-    return [record.tables["pairs"] for record in earlier if record.iteration < place.iteration]
+    return [record.tables["labels"] for record in earlier if record.iteration < place.iteration]

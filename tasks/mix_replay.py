@@ -1,4 +1,4 @@
-"""Mix the new pairs with a replay of earlier iterations: drawn once, committed before training."""
+"""Mix the new labels with a replay of earlier iterations: drawn once, committed before training."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -6,8 +6,12 @@ from prefect.cache_policies import NO_CACHE
 from storage import tables
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, Place
-from tasks.reward.config import ReplayConfig
+from tasks.reward.config import LabelsConfig, ReplayConfig
+from tasks.reward.label_kinds import kind_of
 from tasks.reward.replay import mix
+
+TRAINING = "reward_training"
+"""The folder, whatever the kind of label."""
 
 
 @task(cache_policy=NO_CACHE)
@@ -16,14 +20,16 @@ def mix_replay(
     prompts: DatasetRef,
     fresh: DatasetRef,
     history: list[DatasetRef],
+    labels: LabelsConfig,
     config: ReplayConfig,
     seed: int,
 ) -> DatasetRef:
-    """The reward model's training set of this iteration; ``history`` holds the new pairs of every earlier iteration."""
+    """The reward model's training set of this iteration; ``history`` holds the new labels of every earlier iteration."""
+    table = kind_of(labels).mixed_table
     inputs = {"prompts": prompts.digest, "fresh": fresh.digest}
     inputs |= {f"history_{index:04d}": ref.digest for index, ref in enumerate(history)}
-    provenance = Provenance(stage="reward_training", inputs=inputs, config=config.model_dump(mode="json"), seed=seed)
-    if found := tables.find(place, "reward_training", provenance):
+    provenance = Provenance(stage=table, inputs=inputs, config=config.model_dump(mode="json"), seed=seed)
+    if found := tables.find(place, table, provenance, name=TRAINING):
         return found
     rows, metrics = mix(
         tables.read(fresh),
@@ -32,4 +38,4 @@ def mix_replay(
         seed=seed,
         heldout_keys={row["prompt_key"] for row in tables.read(prompts) if row["split"] == "heldout"},
     )
-    return tables.publish(place, "reward_training", rows, provenance, metrics=metrics)
+    return tables.publish(place, table, rows, provenance, name=TRAINING, metrics=metrics)

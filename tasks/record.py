@@ -158,7 +158,7 @@ def _register_learnt(
     policy, reward_model, critic = learnt
     accuracy = metrics.get("evaluation/accuracy")
     measured = "accuracy unknown" if accuracy is None else f"accuracy {accuracy:.3f}"
-    replayed = f"{metrics['replay/num_fresh']:.0f} new and {metrics['replay/num_replayed']:.0f} replayed pairs"
+    replayed = f"{metrics['replay/num_fresh']:.0f} new and {metrics['replay/num_replayed']:.0f} replayed labels"
     parents = {"parent": last.policy, "reference": last.policy, "reward_model": last.reward}
     if last.critic is not None:
         parents["critic"] = last.critic
@@ -186,7 +186,7 @@ def _register(
         for role, parent in parents.items()
     }
     came_from["run"] = f"[iteration {place.iteration}]({lineage_pages.run_link(experiment, opened.run_id)})"
-    for name in ("prompts", "pairs", "reward_training", "evaluation"):
+    for name in ("prompts", "labels", "reward_training", "evaluation"):
         if name in datasets:
             query = f"dataset.digest = '{datasets[name].digest[:32]}'"
             came_from[name.replace("_", " ")] = (

@@ -1,4 +1,4 @@
-"""Train the reward model on the iteration's pairs mixed with replay, and measure it on held-out prompts before and after."""
+"""Train the reward model on the iteration's labels mixed with replay, and measure it on held-out prompts before and after."""
 
 from pathlib import Path
 
@@ -9,9 +9,10 @@ from storage import checkpoints, tables
 from storage.checkpoints import TRAINER_FOLDER
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
-from tasks.reward.config import RewardTrainingConfig
+from tasks.reward.config import LabelsConfig, RewardTrainingConfig
 from tasks.reward.head import RewardModel
-from tasks.reward.scorer import pair_metrics
+from tasks.reward.label_kinds import kind_of
+from tasks.reward.measures import agreement, judge_rows
 from tasks.reward.trainer import RewardTrainer
 from tasks.runtime import residents
 from tasks.runtime.config import MachineConfig
@@ -24,11 +25,12 @@ def found_reward_model(
     place: Place,
     training: DatasetRef,
     policy: ModelRef,
+    labels: LabelsConfig,
     config: RewardTrainingConfig,
     machine: MachineConfig,
     seed: int,
 ) -> ModelRef:
-    """The initial reward model: the policy's backbone and a new scalar head, trained on the initial pairs."""
+    """The initial reward model: the policy's backbone and a new scalar head, trained on the initial labels."""
     provenance = Provenance(
         stage="reward",
         inputs={"training": training.digest, "backbone": policy.digest},
@@ -39,8 +41,8 @@ def found_reward_model(
         return found
     device = prepare(machine)
     model = RewardModel.from_policy(checkpoints.open_folder(policy), device=device, seed=seed)
-    trainer = RewardTrainer(model, config)
-    with progress("train reward model", "pairs") as on_progress:
+    trainer = RewardTrainer(model, config, kind_of(labels))
+    with progress("train reward model", "labels") as on_progress:
         metrics = trainer.train(tables.read(training), seed=seed, on_progress=on_progress)
     return _publish(place, trainer, provenance, metrics)
 
@@ -49,22 +51,23 @@ def found_reward_model(
 def retrain_reward(
     place: Place,
     training: DatasetRef,
-    heldout_pairs: DatasetRef,
+    heldout_labels: DatasetRef,
     reward_model: ModelRef,
+    labels: LabelsConfig,
     config: RewardTrainingConfig,
     machine: MachineConfig,
     seed: int,
 ) -> ModelRef:
     """The reward model after this iteration, going on from its last weights and optimiser.
 
-    Metrics hold accuracy and AUC on ``heldout_pairs`` (pairs of held-out prompts, never trained on) as
+    Metrics hold accuracy and AUC on ``heldout_labels`` (of held-out prompts, never trained on) as
     ``heldout_*_before`` and ``heldout_*_after``.
     """
     provenance = Provenance(
         stage="reward",
         inputs={
             "training": training.digest,
-            "heldout_pairs": heldout_pairs.digest,
+            "heldout_labels": heldout_labels.digest,
             "reward_model": reward_model.digest,
         },
         config=config.model_dump(mode="json"),
@@ -75,12 +78,14 @@ def retrain_reward(
     device = prepare(machine)
     folder = checkpoints.open_folder(reward_model)
     model = residents.take("reward", reward_model.digest, lambda: RewardModel.load(folder, device=device))
-    trainer = RewardTrainer.load(model, config, folder / TRAINER_FOLDER)
-    pairs = tables.read(heldout_pairs)
-    before = pair_metrics(model, pairs, micro_batch_tokens=config.micro_batch_tokens, max_tokens=config.max_tokens)
-    with progress("retrain reward model", "pairs") as on_progress:
+    kind = kind_of(labels)
+    trainer = RewardTrainer.load(model, config, kind, folder / TRAINER_FOLDER)
+    heldout = tables.read(heldout_labels)
+    reading = {"micro_batch_tokens": config.micro_batch_tokens, "max_tokens": config.max_tokens}
+    before = agreement(judge_rows(model, heldout, kind, **reading))
+    with progress("retrain reward model", "labels") as on_progress:
         metrics = trainer.train(tables.read(training), seed=seed, on_progress=on_progress)
-    after = pair_metrics(model, pairs, micro_batch_tokens=config.micro_batch_tokens, max_tokens=config.max_tokens)
+    after = agreement(judge_rows(model, heldout, kind, **reading))
     metrics |= {f"heldout_{name}_before": value for name, value in before.items()}
     metrics |= {f"heldout_{name}_after": value for name, value in after.items()}
     return _publish(place, trainer, provenance, metrics)

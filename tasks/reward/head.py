@@ -1,4 +1,6 @@
-"""The outcome reward model: a policy's backbone and a scalar head."""
+"""The reward model: a policy's backbone and a scalar head."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -9,7 +11,10 @@ HEAD_FILE = "reward_head.safetensors"
 
 
 class RewardModel(ScalarHeadModel):
-    """Scores a sequence at its last token; a higher score is better, differences of scores are log-odds."""
+    """Scores a sequence at its last token, or at any others; a higher score is better.
+
+    Trained on pairs, differences of scores are log-odds; trained on points or steps, scores are.
+    """
 
     head_file = HEAD_FILE
     what = "reward model"
@@ -20,7 +25,24 @@ class RewardModel(ScalarHeadModel):
         The position comes from the recorded length. Looking for the last token that is not the pad id would stop one
         token early wherever pad and end-of-sequence are the same id.
         """
-        hidden_BTD = self.hidden(input_ids_BT, lengths_B)
         rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
-        scores_B: Tensor = self.head(hidden_BTD[rows_B, lengths_B - 1]).squeeze(-1)
-        return scores_B.float()
+        return self._read(input_ids_BT, lengths_B, rows_B, lengths_B - 1)
+
+    def scores_at(self, input_ids_BT: Tensor, lengths_B: Tensor, positions: Sequence[Sequence[int]]) -> Tensor:
+        """Scores [N], float32, at the given positions of each right-padded row; row by row, position by position.
+
+        Raises:
+            ValueError: a position lies outside its row's recorded length.
+        """
+        for row, (given, length) in enumerate(zip(positions, lengths_B.tolist(), strict=True)):
+            if given and not 0 <= min(given) <= max(given) < length:
+                raise ValueError(f"row {row} has {length} tokens and is to be read at {list(given)}")
+        rows = [row for row, given in enumerate(positions) for _ in given]
+        at = [position for given in positions for position in given]
+        device = lengths_B.device
+        return self._read(input_ids_BT, lengths_B, torch.tensor(rows, device=device), torch.tensor(at, device=device))
+
+    def _read(self, input_ids_BT: Tensor, lengths_B: Tensor, rows_N: Tensor, positions_N: Tensor) -> Tensor:
+        hidden_BTD = self.hidden(input_ids_BT, lengths_B)
+        scores_N: Tensor = self.head(hidden_BTD[rows_N, positions_N]).squeeze(-1)
+        return scores_N.float()

@@ -1,4 +1,4 @@
-"""Replay: the reward model's new pairs mixed with some of its history."""
+"""Replay: the reward model's new labels mixed with some of its history."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,24 +48,24 @@ def mix(
     seed: int,
     heldout_keys: Collection[str],
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Rows of the reward_training table: all fresh rows, then the replayed ones, each marked ``is_replayed``.
+    """Rows of the training table: all fresh rows, then the replayed ones, each marked ``is_replayed``.
 
-    The replayed rows are those of the history whose hash of (seed, pair id) is smallest: without replacement, and
+    The replayed rows are those of the history whose hash of (seed, label id) is smallest: without replacement, and
     independent of the order of the history.
 
     Raises:
-        ValueError: a pair id comes twice, or a row's prompt is held out for evaluation.
+        ValueError: a label id comes twice, or a row's prompt is held out for evaluation.
     """
-    ids = [row["pair_id"] for row in [*fresh, *history]]
+    ids = [row["label_id"] for row in [*fresh, *history]]
     if len(set(ids)) < len(ids):
-        twice = next(pair for pair in ids if ids.count(pair) > 1)
-        raise ValueError(f"pair {twice} stands twice in the new rows and the history")
-    if leaked := [row["pair_id"] for row in [*fresh, *history] if row["prompt_key"] in heldout_keys]:
+        twice = next(label for label in ids if ids.count(label) > 1)
+        raise ValueError(f"label {twice} stands twice in the new rows and the history")
+    if leaked := [row["label_id"] for row in [*fresh, *history] if row["prompt_key"] in heldout_keys]:
         raise ValueError(
-            f"{len(leaked)} pairs belong to held-out prompts (first: {leaked[0]}); they may never be trained on"
+            f"{len(leaked)} labels belong to held-out prompts (first: {leaked[0]}); they may never be trained on"
         )
     count = num_replayed(len(fresh), len(history), config)
-    replayed = sorted(history, key=lambda row: derive_seed(seed, row["pair_id"]))[:count]
+    replayed = sorted(history, key=lambda row: derive_seed(seed, row["label_id"]))[:count]
     rows = [{**row, "is_replayed": False} for row in fresh] + [{**row, "is_replayed": True} for row in replayed]
     return rows, {
         "num_fresh": float(len(fresh)),

@@ -22,6 +22,7 @@ TABLES = {
     "tasks.rollout.engines:ENGINES": "tasks.rollout.config:EngineConfig",
     "tasks.curriculum.sources:SOURCES": "tasks.curriculum.config:PromptSource",
     "tasks.policy.sources:SOURCES": "tasks.policy.config:PolicyConfig",
+    "tasks.reward.label_kinds:LABELS": "tasks.reward.config:LabelsConfig",
     "tasks.reward.replay:REPLAYS": "tasks.reward.config:ReplayConfig",
     "tasks.grpo.algorithms:OBJECTIVES": "tasks.grpo.components:ObjectiveConfig",
     "tasks.grpo.estimators:ESTIMATORS": "tasks.grpo.components:AdvantagesConfig",
@@ -45,7 +46,8 @@ def test_a_table_has_a_row_for_every_kind_of_its_settings(table):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_names_its_source(table):
     for row in named(table).values():
-        row = getattr(row, "denominator", row)  # an aggregation is a pair of functions
+        # an aggregation is a pair of functions, a kind of label several
+        row = getattr(row, "denominator", getattr(row, "loss", row))
         assert "Source:" in inspect.getdoc(row), row
 
 
@@ -69,7 +71,8 @@ def test_every_preset_names_its_paper(preset):
         "tasks.grpo.losses:clipped_value_loss",
         "tasks.grpo.losses:clipped_surrogate",
         "tasks.reward.losses:bradley_terry",
-        "tasks.reward.scorer:auc",
+        "tasks.reward.losses:binary_cross_entropy",
+        "tasks.reward.measures:auc",
         "tasks.evaluation.pass_at_k:pass_at_k",
         "tasks.evaluation.bootstrap:paired_bootstrap",
     ],

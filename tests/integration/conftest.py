@@ -50,7 +50,7 @@ optimiser = { learning_rate = 1e-3 }
 
 [reward_model]
 num_initial_prompts = 8
-training = { optimiser = { learning_rate = 1e-3 }, batch_pairs = 4 }
+training = { optimiser = { learning_rate = 1e-3 }, batch_labels = 4 }
 
 [evaluation]
 num_samples = 4

@@ -83,8 +83,8 @@ def test_a_tenth_of_the_history_is_replayed_and_marked(store):
         replayed = [row for row in training if row["is_replayed"]]
         expected = max(1, int(len(history) * 0.1 + 0.5)) if history else 0
         assert len(replayed) == expected
-        assert {row["pair_id"] for row in replayed} <= {row["pair_id"] for row in history}
-        assert {row["pair_id"] for row in training if not row["is_replayed"]} == {row["pair_id"] for row in fresh}
+        assert {row["label_id"] for row in replayed} <= {row["label_id"] for row in history}
+        assert {row["label_id"] for row in training if not row["is_replayed"]} == {row["label_id"] for row in fresh}
         assert {row["origin_iteration"] for row in fresh} == {iteration}
         assert all(row["origin_iteration"] < iteration for row in replayed)
         history += fresh

@@ -253,7 +253,7 @@ def test_a_changed_byte_is_refused_by_digest_and_names_the_file(place):
 def test_columns_of_another_version_are_named_and_not_read(place, monkeypatch):
     ref = publish(place, rows_of("completions"))
     monkeypatch.setattr(tables, "SCHEMA_VERSION", 9)
-    with pytest.raises(UnknownFormat, match="columns of schema 2, this code reads 9"):
+    with pytest.raises(UnknownFormat, match="columns of schema 3, this code reads 9"):
         tables.read(ref)
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tasks.reward.config import PairsConfig
-from tasks.reward.labels import pairs_from_rows
+from tasks.reward.pairs import pairs_from_rows
 
 
 def pairs(rewards, texts=None, *, cap=99, margin=0.05, seed=0, order=None):
@@ -43,7 +43,7 @@ def pairs(rewards, texts=None, *, cap=99, margin=0.05, seed=0, order=None):
 )
 def test_ties_small_margins_and_unscored_rows_make_no_pair(rewards, count):
     found, metrics = pairs(rewards)
-    assert len(found) == count == metrics["num_pairs"]
+    assert len(found) == count == metrics["num_labels"]
     assert all(pair["chosen_reward"] > pair["rejected_reward"] for pair in found)
 
 
@@ -65,12 +65,12 @@ def test_a_scorer_that_contradicts_itself_loses_both_rows():
 
 def test_the_cap_is_kept_and_drawn_by_the_seed_whatever_the_order_of_rows():
     rewards = [1, 1, 1, 0, 0, 0]
-    drawn = [pair["pair_id"] for pair in pairs(rewards, cap=3)[0]]
+    drawn = [pair["label_id"] for pair in pairs(rewards, cap=3)[0]]
     order = list(range(6))
     random.Random(1).shuffle(order)
     assert len(drawn) == 3
-    assert [pair["pair_id"] for pair in pairs(rewards, cap=3, order=order)[0]] == drawn
-    assert any([pair["pair_id"] for pair in pairs(rewards, cap=3, seed=seed)[0]] != drawn for seed in range(1, 4))
+    assert [pair["label_id"] for pair in pairs(rewards, cap=3, order=order)[0]] == drawn
+    assert any([pair["label_id"] for pair in pairs(rewards, cap=3, seed=seed)[0]] != drawn for seed in range(1, 4))
 
 
 def test_a_difference_of_exactly_the_margin_makes_a_pair():
@@ -80,7 +80,7 @@ def test_a_difference_of_exactly_the_margin_makes_a_pair():
 
 def test_what_was_left_out_is_counted():
     _, metrics = pairs([1, 1, 0, 0, None], cap=3)
-    assert (metrics["num_pairs"], metrics["num_pairs_over_cap"], metrics["num_unscored"]) == (3, 1, 1)
+    assert (metrics["num_labels"], metrics["num_labels_over_cap"], metrics["num_unscored"]) == (3, 1, 1)
 
 
 def completion(index, ids=(1,)):
@@ -117,4 +117,4 @@ def test_the_same_samples_in_another_iteration_are_other_pairs():
         pairs_from_rows(*rows, {"p": "key"}, PairsConfig(), source="exact", origin_iteration=number, seed=0)[0]
         for number in (1, 2)
     )
-    assert first[0]["pair_id"] != second[0]["pair_id"]
+    assert first[0]["label_id"] != second[0]["label_id"]

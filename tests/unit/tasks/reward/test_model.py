@@ -7,10 +7,12 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.policy.characters import build_tokenizer
-from tasks.reward.config import RewardTrainingConfig
+from tasks.reward.config import PairsConfig, RewardTrainingConfig
 from tasks.reward.encoding import num_cut, sequence_ids
 from tasks.reward.head import RewardModel
-from tasks.reward.scorer import pair_metrics, score_rows
+from tasks.reward.label_kinds import LABELS
+from tasks.reward.measures import agreement, judge_rows
+from tasks.reward.scorer import score_rows
 from tasks.reward.trainer import RewardTrainer
 from tasks.runtime.optimiser import NonFinite
 from tests.conftest import make_gpt2, make_llama
@@ -77,9 +79,16 @@ def test_training_and_scoring_read_the_same_ids():
     assert sequence_ids([1, 4], [5, 6, 7], 4) == [1, 4, 5, 6]  # cut: none is added
 
 
+PAIR = LABELS[PairsConfig]
+
+
+def measure(model, rows):
+    return agreement(judge_rows(model, rows, PAIR, micro_batch_tokens=1000, max_tokens=50))
+
+
 def pair(name, chosen, rejected, replayed=False):
     return {
-        "pair_id": name,
+        "label_id": name,
         "prompt_token_ids": [1, 4],
         "chosen_token_ids": chosen,
         "rejected_token_ids": rejected,
@@ -91,14 +100,13 @@ PAIRS = [pair(f"p{index}", [5 + index, 9, 2], [5 + index, 10, 11, 2], index > 5)
 
 
 def config(**changes):
-    settings = {"optimiser": {"learning_rate": 1e-2}, "batch_pairs": 4, "num_epochs": 3}
+    settings = {"optimiser": {"learning_rate": 1e-2}, "batch_labels": 4, "num_epochs": 3}
     return RewardTrainingConfig.model_validate({**settings, **changes})
 
 
 def test_it_learns_which_side_is_better(model):
-    measure = lambda: pair_metrics(model, PAIRS, micro_batch_tokens=1000, max_tokens=50)  # noqa: E731
-    metrics = RewardTrainer(model, config(num_epochs=10)).train(PAIRS, seed=0, on_progress=silent)
-    assert measure()["accuracy"] == 1.0
+    metrics = RewardTrainer(model, config(num_epochs=10), PAIR).train(PAIRS, seed=0, on_progress=silent)
+    assert measure(model, PAIRS)["accuracy"] == 1.0
     assert (metrics["num_fresh"], metrics["num_replayed"], metrics["num_updates_total"]) == (6, 2, 20)
 
 
@@ -107,20 +115,20 @@ def test_micro_batches_do_not_change_the_training(model, tmp_path):
     losses = []
     for budget in (10_000, 1):
         copy = RewardModel.load(tmp_path / "start", device="cpu")
-        settings = config(num_epochs=1, batch_pairs=8, micro_batch_tokens=budget)
-        losses.append(RewardTrainer(copy, settings).train(PAIRS, seed=0, on_progress=silent))
+        settings = config(num_epochs=1, batch_labels=8, micro_batch_tokens=budget)
+        losses.append(RewardTrainer(copy, settings, PAIR).train(PAIRS, seed=0, on_progress=silent))
     assert losses[0]["loss"] == pytest.approx(losses[1]["loss"], rel=1e-5)
     assert losses[0]["grad_norm"] == pytest.approx(losses[1]["grad_norm"], rel=1e-4)
 
 
 def test_a_resume_equals_the_uninterrupted_training_to_the_last_bit(model, tmp_path):
-    straight = RewardTrainer(model, config(num_epochs=1))
+    straight = RewardTrainer(model, config(num_epochs=1), PAIR)
     straight.train(PAIRS, seed=0, on_progress=silent)
     straight.model.save(tmp_path / "half")
     straight.save(tmp_path / "half" / "trainer")
     straight.train(PAIRS, seed=1, on_progress=silent)
     loaded = RewardModel.load(tmp_path / "half", device="cpu")
-    resumed = RewardTrainer.load(loaded, config(num_epochs=1), tmp_path / "half" / "trainer")
+    resumed = RewardTrainer.load(loaded, config(num_epochs=1), PAIR, tmp_path / "half" / "trainer")
     resumed.train(PAIRS, seed=1, on_progress=silent)
     for name, value in straight.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
@@ -130,18 +138,18 @@ def test_a_resume_equals_the_uninterrupted_training_to_the_last_bit(model, tmp_p
 def test_pairs_that_become_equal_by_the_cut_are_dropped_and_counted(model):
     ids = [1, 2, 3, 4, 5, 6]
     equal = {**pair("cut", [7, 8], [9, 8]), "prompt_token_ids": ids}
-    trainer = RewardTrainer(model, config(max_tokens=6))
+    trainer = RewardTrainer(model, config(max_tokens=6), PAIR)
     with pytest.raises(ValueError, match="no usable pairs"):
         trainer.train([equal], seed=0, on_progress=silent)
     metrics = trainer.train([equal, *PAIRS], seed=0, on_progress=silent)
-    assert (metrics["num_equal_after_cut"], metrics["num_training_pairs"]) == (1, 8)
-    kept = RewardTrainer(model, config(max_tokens=8)).train([equal], seed=0, on_progress=silent)
-    assert kept["num_training_pairs"] == 1
+    assert (metrics["num_emptied_by_cut"], metrics["num_training_labels"]) == (1, 8)
+    kept = RewardTrainer(model, config(max_tokens=8), PAIR).train([equal], seed=0, on_progress=silent)
+    assert kept["num_training_labels"] == 1
 
 
 def test_without_rows_nothing_changes(model):
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    metrics = RewardTrainer(model, config()).train([], seed=0, on_progress=silent)
+    metrics = RewardTrainer(model, config(), PAIR).train([], seed=0, on_progress=silent)
     assert "loss" not in metrics
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
@@ -151,7 +159,7 @@ def test_the_training_loss_is_the_one_of_the_scorers_numbers_although_the_backbo
     high, low = score_rows(model, [finished, truncated], micro_batch_tokens=1000, max_tokens=50)
     model.train()  # whoever had it before: the trainer and the scorer switch dropout off
     row = pair("p", finished["completion_token_ids"], truncated["completion_token_ids"])
-    metrics = RewardTrainer(model, config(num_epochs=1)).train([row], seed=0, on_progress=silent)
+    metrics = RewardTrainer(model, config(num_epochs=1), PAIR).train([row], seed=0, on_progress=silent)
     assert metrics["loss"] == pytest.approx(math.log1p(math.exp(low - high)), abs=1e-5)
     model.train()
     scores = [score_rows(model, [finished], micro_batch_tokens=1000, max_tokens=50) for _ in range(2)]
@@ -188,13 +196,13 @@ def test_a_model_that_is_not_finite_stops_the_training_and_names_the_pairs(model
     with torch.no_grad():
         model.head.weight[0, 0] = float("nan")
     before = {name: value.clone() for name, value in model.backbone.state_dict().items()}
-    trainer = RewardTrainer(model, config())
+    trainer = RewardTrainer(model, config(), PAIR)
     with pytest.raises(NonFinite, match="loss is nan; in the batch of pairs p1"):
         trainer.train([PAIRS[1]], seed=0, on_progress=silent)
     assert trainer.optimiser.num_updates == 0
     assert all(torch.equal(before[name], value) for name, value in model.backbone.state_dict().items())
-    with pytest.raises(NonFinite, match="pair p1 has the scores nan"):
-        pair_metrics(model, [PAIRS[1]], micro_batch_tokens=1000, max_tokens=50)
+    with pytest.raises(NonFinite, match="label p1 has the scores nan"):
+        measure(model, [PAIRS[1]])
 
 
 def test_a_weight_that_is_not_finite_is_found_also_where_no_loss_shows_it(tmp_path):
@@ -203,12 +211,12 @@ def test_a_weight_that_is_not_finite_is_found_also_where_no_loss_shows_it(tmp_pa
     with torch.no_grad():
         model.backbone.embed_tokens.weight[31] = float("inf")  # an id that no pair holds
     with pytest.raises(NonFinite, match=r"weights are not finite.*embed_tokens"):
-        RewardTrainer(model, config()).train(PAIRS, seed=0, on_progress=silent)
+        RewardTrainer(model, config(), PAIR).train(PAIRS, seed=0, on_progress=silent)
 
 
 def test_progress_ends_at_the_whole(model):
     calls = []
-    RewardTrainer(model, config(batch_pairs=3, num_epochs=2)).train(
+    RewardTrainer(model, config(batch_labels=3, num_epochs=2), PAIR).train(
         PAIRS, seed=0, on_progress=lambda done, total: calls.append((done, total))
     )
     assert calls == [(3, 16), (6, 16), (8, 16), (11, 16), (14, 16), (16, 16)]
@@ -219,14 +227,15 @@ def test_the_order_of_training_is_drawn_from_the_seed(model, tmp_path):
     heads = []
     for seed in (0, 0, 1):
         copy = RewardModel.load(tmp_path / "start", device="cpu")
-        RewardTrainer(copy, config(num_epochs=1, batch_pairs=2)).train(PAIRS, seed=seed, on_progress=silent)
+        RewardTrainer(copy, config(num_epochs=1, batch_labels=2), PAIR).train(PAIRS, seed=seed, on_progress=silent)
         heads.append(copy.head.weight)
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
 
 
 def test_a_tie_is_half_a_win(model):
-    same = pair("tie", [5, 2], [5, 2])
-    found = pair_metrics(model, [same], micro_batch_tokens=1000, max_tokens=50)
-    assert (found["accuracy"], found["auc"], found["num_pairs"]) == (0.5, 0.5, 1)
-    assert pair_metrics(model, [], micro_batch_tokens=1000, max_tokens=50) == {}
+    with torch.no_grad():
+        model.head.weight.zero_()
+    found = measure(model, [pair("tie", [5, 2], [6, 2])])
+    assert found == {"accuracy": 0.5, "auc": 0.5, "num_labels": 1}
+    assert measure(model, []) == {}

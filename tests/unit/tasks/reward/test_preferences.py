@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tasks.reward.losses import bradley_terry
-from tasks.reward.scorer import auc, length_batches, padded
+from tasks.reward.measures import auc
+from tasks.reward.scorer import length_batches, padded
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_fraction_of_zero_replays_nothing():
 
 
 def row(name, key="train"):
-    return {"pair_id": name, "prompt_key": key, "origin_iteration": 0}
+    return {"label_id": name, "prompt_key": key, "origin_iteration": 0}
 
 
 FRESH = [row(f"f{index}") for index in range(9)]
@@ -47,13 +47,13 @@ def mixed(fresh=FRESH, history=HISTORY, config=None, seed=0):
 def test_fresh_and_replayed_rows_are_marked_and_distinct():
     rows, metrics = mixed()
     assert [each["is_replayed"] for each in rows] == [False] * 9 + [True] * 10
-    assert len({each["pair_id"] for each in rows}) == 19
-    assert {each["pair_id"] for each in rows[9:]} <= {each["pair_id"] for each in HISTORY}
+    assert len({each["label_id"] for each in rows}) == 19
+    assert {each["label_id"] for each in rows[9:]} <= {each["label_id"] for each in HISTORY}
     assert metrics == {"num_fresh": 9, "num_replayed": 10, "num_history": 100}
 
 
 def test_the_draw_depends_on_the_seed_and_not_on_the_order_of_the_history():
-    ids = lambda rows: [each["pair_id"] for each in rows[0]]  # noqa: E731
+    ids = lambda rows: [each["label_id"] for each in rows[0]]  # noqa: E731
     assert ids(mixed()) == ids(mixed(history=HISTORY[::-1]))
     assert ids(mixed()) != ids(mixed(seed=1))
 
@@ -63,7 +63,7 @@ def test_without_new_rows_nothing_is_trained():
 
 
 def test_a_held_out_prompt_is_refused():
-    with pytest.raises(ValueError, match="1 pairs belong to held-out prompts"):
+    with pytest.raises(ValueError, match="1 labels belong to held-out prompts"):
         mixed(fresh=[*FRESH, row("leak", "held out")])
 
 

@@ -1,0 +1,66 @@
+"""What the reward model learns from an iteration: its completions, labelled and mixed with replay."""
+
+from flows.config import PipelineConfig
+from flows.evaluate_policy import Measured
+from storage.iterations import IterationRecord
+from storage.refs import DatasetRef, Frozen, ModelRef, Place
+from tasks.label_samples import label_samples
+from tasks.lineage import label_history
+from tasks.mix_replay import mix_replay
+from tasks.report import Step
+from tasks.retrain_reward import retrain_reward
+from tasks.values.seeds import derive_seed
+
+
+class Learnt(Frozen):
+    """The reward model after an iteration, and what it learned from."""
+
+    labels: DatasetRef
+    training: DatasetRef
+    reward_model: ModelRef
+
+
+def learn_reward(
+    place: Place, config: PipelineConfig, last: IterationRecord, steps: list[Step], measured: Measured
+) -> Learnt:
+    """The iteration's completions, labelled and mixed with replay, retrain the reward model."""
+    seed, prompts, reward = config.seed, last.tables["prompts"], config.reward_model
+    source = config.scoring.correctness
+    labels = label_samples(
+        place,
+        prompts,
+        [each.completions for step in steps for each in step.rounds],
+        [each.rewards for step in steps for each in step.rounds],
+        reward.labels,
+        source,
+        derive_seed(seed, place.iteration, "labels"),
+    )
+    training = mix_replay(
+        place,
+        prompts,
+        labels,
+        label_history(place),
+        reward.labels,
+        reward.replay,
+        derive_seed(seed, place.iteration, "replay"),
+    )
+    heldout_labels = label_samples(
+        place.at(iteration=place.iteration, section="evaluation"),
+        prompts,
+        [measured.completions],
+        [measured.rewards],
+        reward.labels,
+        source,
+        derive_seed(seed, "evaluation-labels"),
+    )
+    reward_model = retrain_reward(
+        place,
+        training,
+        heldout_labels,
+        last.reward,
+        reward.labels,
+        reward.training,
+        config.machine,
+        derive_seed(seed, place.iteration, "reward"),
+    )
+    return Learnt(labels=labels, training=training, reward_model=reward_model)

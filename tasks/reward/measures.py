@@ -1,0 +1,88 @@
+"""How well a reward model's scores agree with labels that it was not trained on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.reward.examples import Judged
+from tasks.reward.head import RewardModel
+from tasks.reward.label_kinds import LabelKind
+from tasks.reward.scorer import score_examples
+from tasks.runtime.optimiser import NonFinite
+
+Row = Mapping[str, Any]
+
+
+def judge_rows(
+    model: RewardModel, rows: Sequence[Row], kind: LabelKind, *, micro_batch_tokens: int, max_tokens: int
+) -> list[Judged]:
+    """What the model says to every row, in order; rows that the cut left without content are left out.
+
+    Raises:
+        NonFinite: a score is not a finite number; names the label. Such a model may not be published.
+    """
+    examples = [found for row in rows if (found := kind.example(row, max_tokens)) is not None]
+    judged = []
+    all_scores = score_examples(model, examples, micro_batch_tokens=micro_batch_tokens)
+    for example, scores in zip(examples, all_scores, strict=True):
+        if not all(math.isfinite(score) for score in scores):
+            raise NonFinite(f"label {example.label_id} has the scores {', '.join(str(score) for score in scores)}")
+        judged.append(kind.judge(example, scores))
+    return judged
+
+
+def agreement(judged: Sequence[Judged]) -> dict[str, float]:
+    """accuracy: share of outcomes whose log-odds have the right sign (0 counts half); auc: scores of positive labels
+    against those of negative ones, where there are both. Nothing when there are no labels.
+    """
+    if not judged:
+        return {}
+    wins = [win for each in judged for win in wins_of(each)]
+    metrics = {"accuracy": sum(wins) / len(wins), "num_labels": float(len(judged))}
+    scored = [(score, label) for each in judged for score, label in zip(each.scores, each.labels, strict=True)]
+    positive = [score for score, label in scored if label > 0.5]
+    negative = [score for score, label in scored if label <= 0.5]
+    if positive and negative:
+        metrics["auc"] = auc(positive, negative)
+    return metrics
+
+
+def wins_of(judged: Judged) -> list[float]:
+    """1 for each outcome that its log-odds call right, 0 for one that they do not, a half for log-odds of 0."""
+    return [
+        0.5 if logit == 0 else float((logit > 0) == (target > 0.5))
+        for logit, target in zip(judged.logits, judged.targets, strict=True)
+    ]
+
+
+def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
+    """The chance that a positive scores above a negative, ties counting half: (rank sum - n(n+1)/2) / (n m).
+
+    Source: Mann and Whitney (1947); Hanley and McNeil (1982).
+    """
+    if not positive or not negative:
+        raise ValueError("AUC needs at least one positive and one negative")
+    pooled_ranks = ranks([*positive, *negative])
+    n, m = len(positive), len(negative)
+    return (sum(pooled_ranks[:n]) - n * (n + 1) / 2.0) / (n * m)
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, from 1; equal values share the mean of theirs.
+
+    Raises:
+        ValueError: a value is NaN: it equals nothing, itself included, and has no rank.
+    """
+    if bad := [value for value in values if math.isnan(value)]:
+        raise ValueError(f"{len(bad)} of the scores are NaN and have no rank")
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found = [0.0] * len(values)
+    begin = 0
+    while begin < len(order):
+        end = begin
+        while end < len(order) and values[order[end]] == values[order[begin]]:
+            end += 1
+        for index in order[begin:end]:
+            found[index] = (begin + 1 + end) / 2.0
+        begin = end
+    return found
