@@ -73,7 +73,8 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         place.at(iteration=place.iteration, section="evaluation"), config, prompts, policy, last.reward
     )
     learnt = learn_reward(place, config, last, steps, measured)
-    champion = promote(place, policy, measured.evaluation, last, config.promotion, derive_seed(seed, "promotion"))
+    gate, alarm = config.promotion, config.evaluation.alarm
+    champion = promote(place, policy, measured.evaluation, last, gate, alarm, derive_seed(seed, "promotion"))
     tables = {
         "prompts": prompts,
         "pairs": learnt.pairs,
