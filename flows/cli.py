@@ -80,14 +80,30 @@ def show(
     table_path: Annotated[Path, typer.Argument(help="Folder of a table, for example .../step-001/rewards.")],
     best: Annotated[bool, typer.Option("--best", help="Highest rewards first.")] = False,
     worst: Annotated[bool, typer.Option("--worst", help="Lowest rewards first.")] = False,
+    disagree: Annotated[
+        bool, typer.Option("--disagree", help="Where verifier and reward model disagree most, first.")
+    ] = False,
     num: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 5,
 ) -> None:
     """Show the rows of a table: completions with their rewards, other tables as they are."""
-    from flows.table_view import show_table
+    from flows.table_view import Order, show_table
 
-    if best and worst:
-        raise typer.BadParameter("take --best or --worst, not both")
-    show_table(out, table_path, order="best" if best else "worst" if worst else "stored", num=num)
+    asked: dict[Order, bool] = {"best": best, "worst": worst, "disagree": disagree}
+    orders = [order for order, is_asked in asked.items() if is_asked]
+    if len(orders) > 1:
+        raise typer.BadParameter("take one of --best, --worst and --disagree")
+    show_table(out, table_path, order=orders[0] if orders else "stored", num=num)
+
+
+@app.command()
+def report(
+    name: Annotated[str, typer.Argument(metavar="LINEAGE", help="Name of the lineage.")],
+    iteration: Annotated[int | None, typer.Option(min=0, help="The newest finished one by default.")] = None,
+) -> None:
+    """Write an iteration's report (HTML) anew and print its path."""
+    from flows.report_view import show_report
+
+    show_report(out, _root(), name, iteration)
 
 
 @app.command()

@@ -27,6 +27,7 @@ from tasks.select_prompts import select_prompts, select_replacements
 from tasks.update_critic import update_critic
 from tasks.update_policy import update_policy
 from tasks.values.seeds import derive_seed
+from tasks.write_report import write_report
 
 
 @flow(name="iterate", flow_run_name="{lineage}")
@@ -38,13 +39,19 @@ def iterate(config: PipelineConfig, lineage: str, num_iterations: int) -> int:
     with hold_lineage(lineage) as place:
         remember_recipe(place, config.model_dump(mode="json"))
         last = last_record(place) or bootstrap(place, config)
-        tidy_up(place.at(iteration=last.iteration), last)
+        finish(place.at(iteration=last.iteration), last)
         for iteration in plan_iterations(place, last.iteration, num_iterations):
             last = run_iteration(place.at(iteration=iteration), config, last)
-            tidy_up(place.at(iteration=iteration), last)
+            finish(place.at(iteration=iteration), last)
             check_signal(place, config.max_no_signal_iterations)
         end_request(place)
     return last.iteration
+
+
+def finish(place: Place, record: IterationRecord) -> None:
+    """What follows a record and may be repeated: the summary, the weights of earlier steps, the report."""
+    tidy_up(place, record)
+    write_report(place)
 
 
 @flow(name="iteration")
@@ -70,7 +77,8 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         place.at(iteration=place.iteration, section="evaluation"), config, prompts, policy, last.reward
     )
     learnt = learn_reward(place, config, last, steps, measured)
-    champion = promote(place, policy, measured.evaluation, last, config.promotion, derive_seed(seed, "promotion"))
+    gate, alarm = config.promotion, config.evaluation.alarm
+    champion = promote(place, policy, measured.evaluation, last, gate, alarm, derive_seed(seed, "promotion"))
     tables = {
         "prompts": prompts,
         "labels": learnt.labels,

@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.tree import Tree
 
-from flows.summary_view import number, summary_table
+from flows.summary_view import ALARM, alarm_lines, number, summary_table
 from storage import iterations, lineages, registry, summaries
 from storage.errors import UnknownLineage
+from storage.iterations import IterationRecord
 from storage.refs import Role, check_lineage_name
 
 
@@ -43,9 +44,9 @@ def show_lineage(out: Console, root: Path, name: str) -> None:
         raise UnknownLineage(f"no lineage {name!r} in {root}; there are: {known}")
     if summary := summaries.read_summary(root, name):
         out.print(summary_table(summary))
-    accuracy = {
-        record.policy.version: record.metrics.get("evaluation/accuracy") for record in iterations.records(root, name)
-    }
+        for line in alarm_lines(summary):
+            out.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
+    records = {record.policy.version: record for record in iterations.records(root, name)}
     roles: tuple[Role, ...] = ("policy", "reward", "critic")
     for role in roles:
         versions = registry.versions(root, name, role)
@@ -54,10 +55,19 @@ def show_lineage(out: Console, root: Path, name: str) -> None:
         tree = Tree(f"[bold]{registry.registered_name(name, role)}[/bold]")
         for version in versions:
             aliases = " ".join(f"[green]@{alias}[/green]" for alias in version.aliases)
-            score = f" accuracy {number(accuracy.get(str(version.version)))}" if role == "policy" else ""
+            score = _measured(records.get(str(version.version))) if role == "policy" else ""
             node = tree.add(f"v{version.version} iteration {version.iteration}{score} {aliases}".rstrip())
             for edge in ("parent", "reference", "reward_model", "critic"):
                 if f"grpo.{edge}" in version.tags:
                     node.add(f"[dim]{edge.replace('_', ' ')}: {version.tags[f'grpo.{edge}']}[/dim]")
             node.add(f"[dim]digest {version.tags.get('grpo.digest', '?')[:12]}[/dim]")
         out.print(tree, highlight=False)
+
+
+def _measured(record: IterationRecord | None) -> str:
+    """Held-out accuracy beside the reward model's mean and their rank correlation, and the alarm's mark."""
+    metrics = {} if record is None else record.metrics
+    accuracy, model = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward_model_mean")
+    rank = metrics.get("evaluation/reward_model_rank_correlation")
+    mark = f" [bold red]{ALARM}[/bold red]" if record is not None and record.alarm else ""
+    return f" accuracy {number(accuracy)} RM mean {number(model)} rank correlation {number(rank)}{mark}"

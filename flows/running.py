@@ -9,7 +9,7 @@ from flows.config import PipelineConfig
 from flows.display import RichDisplay
 from flows.recipes import RecipeError
 from flows.servers import Api, ensure_api
-from flows.summary_view import summary_table, where_next
+from flows.summary_view import alarm_lines, summary_table, where_next
 from storage import iterations, lineages, summaries
 from storage.lock import probe
 from storage.refs import check_lineage_name
@@ -38,7 +38,10 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
 
     with RichDisplay(out) as display, shown_on(display):
         iterate(config, lineage, num_iterations)
-    out.print(summary_table(summaries.read_summary(root, lineage)))
+    summary = summaries.read_summary(root, lineage)
+    out.print(summary_table(summary))
+    for line in alarm_lines(summary):
+        out.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
     out.print(f"[dim]{time.monotonic() - started:.0f} s[/dim]")
     where_next(out, root, lineage)
 

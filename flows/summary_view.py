@@ -7,6 +7,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+ALARM = "⚠"
+
 
 def number(value: float | None, form: str = ".3f") -> str:
     """A measured number, "-" for one that was not measured."""
@@ -14,30 +16,37 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Per iteration: reward, held-out accuracy and reward-model accuracy before and after, rows, versions, champion."""
+    """Per iteration: reward, held-out accuracy beside the reward model's mean, reward-model accuracy, rows, versions, champion."""
     title = f"{summary['lineage']} (recipe {summary['recipe']}): held-out accuracy before→after, reward model (RM) too"
     table = Table(
         title=title,
         title_justify="left",
-        caption="labels: new + replayed",
+        caption=f"RM mean: over the held-out completions; labels: new + replayed; {ALARM}: over-optimisation alarm",
         caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for heading in ("it", "reward", "accuracy", "greedy", "RM acc.", "labels", "policy", "RM"):
+    for heading in ("it", "reward", "accuracy", "RM mean", "greedy", "RM acc.", "labels", "policy", "RM"):
         table.add_column(heading, justify="right")
     table.add_column("champ", justify="right")
     table.add_column("s", justify="right")
     table.add_row(
-        "0", "-", number(summary["baseline_accuracy"], ".2f"), number(summary["baseline_greedy_accuracy"], ".2f"), "-", "-", "v1", "v1", "", ""
-    )  # fmt: skip
+        "0",
+        "-",
+        number(summary["baseline_accuracy"], ".2f"),
+        number(summary.get("baseline_reward_model_mean"), ".2f"),
+        number(summary["baseline_greedy_accuracy"], ".2f"),
+        *("-", "-", "v1", "v1", "", ""),
+    )
     for row in summary["iterations"]:
-        mark = " (no signal)" if row.get("outcome") == "no_signal" else ""
+        mark = f" {ALARM}" if row.get("alarm") else ""
+        mark += " (no signal)" if row.get("outcome") == "no_signal" else ""
         table.add_row(
             f"{row['iteration']}{mark}",
             number(row["reward_mean"], ".2f"),
             f"{number(row['accuracy_before'], '.2f')}→{number(row['accuracy_after'], '.2f')}",
+            number(row.get("reward_model_mean_after"), ".2f"),
             number(row["greedy_accuracy_after"], ".2f"),
             f"{number(row['reward_model_accuracy_before'], '.2f')}→{number(row['reward_model_accuracy_after'], '.2f')}",
             f"{row['num_fresh']}+{row['num_replayed']}",
@@ -47,6 +56,12 @@ def summary_table(summary: dict[str, Any]) -> Table:
             f"{row['seconds']:.0f}",
         )
     return table
+
+
+def alarm_lines(summary: dict[str, Any]) -> list[str]:
+    """What the over-optimisation alarm says now: one line while it stands after the newest iteration, else none."""
+    rows = summary.get("iterations", [])
+    return [f"{ALARM} {rows[-1]['alarm']}"] if rows and rows[-1].get("alarm") else []
 
 
 def where_next(out: Console, root: Path, lineage: str) -> None:

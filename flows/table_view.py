@@ -9,8 +9,9 @@ from rich.text import Text
 
 from storage import tables
 from storage.errors import CorruptArtifact
+from tasks.evaluation.agreement import disagreement, disagreements
 
-Order = Literal["stored", "best", "worst"]
+Order = Literal["stored", "best", "worst", "disagree"]
 Row = dict[str, Any]
 MAX_CHARACTERS = 1500
 HIDDEN_SUFFIXES = ("_ids", "_logprobs", "_key", "_digest")
@@ -26,16 +27,25 @@ def show_table(out: Console, path: Path, *, order: Order, num: int) -> None:
     rows = tables.read(ref)
     if ref.table in ("completions", "rewards"):
         rows = _joined(path, ref.table, rows)
-    if order != "stored":
-        if not rows or "reward" not in rows[0]:
-            raise CorruptArtifact(f"{path} has no rewards to order by; leave out --{order}")
-        scored = [row for row in rows if row["reward"] is not None]
-        rows = sorted(scored, key=lambda row: float(row["reward"]), reverse=order == "best")
+    rows = _ordered(rows, order, path)
     out.print(f"[bold]{ref.table}[/bold] {ref.num_rows} rows, digest {ref.digest[:12]}", highlight=False)
     for row in rows[:num]:
-        out.print(_panel(row))
+        out.print(_panel(row, order))
     if len(rows) > num:
         out.print(f"[dim]{len(rows) - num} more rows; --num N shows more[/dim]")
+
+
+def _ordered(rows: list[Row], order: Order, path: Path) -> list[Row]:
+    """The rows that can be ordered so: with a reward, or with a verdict and the reward model's probability."""
+    if order == "stored":
+        return rows
+    needed = {"is_correct", "reward_model_reward"} if order == "disagree" else {"reward"}
+    if not rows or not needed <= rows[0].keys():
+        raise CorruptArtifact(f"{path} has no rewards to order by; leave out --{order}")
+    if order == "disagree":
+        return [dict(row) for row in disagreements(rows)]
+    scored = [row for row in rows if row["reward"] is not None]
+    return sorted(scored, key=lambda row: float(row["reward"]), reverse=order == "best")
 
 
 def _joined(path: Path, table: str, rows: list[Row]) -> list[Row]:
@@ -54,7 +64,7 @@ def _joined(path: Path, table: str, rows: list[Row]) -> list[Row]:
     return joined
 
 
-def _panel(row: Row) -> Panel:
+def _panel(row: Row, order: Order) -> Panel:
     """Text as it is (no markup is read out of it), numbers in the title."""
     body = Text()
     for name in ("prompt", "text"):
@@ -70,6 +80,11 @@ def _panel(row: Row) -> Panel:
     }
     body.append(" ".join(f"{name}={_value(value)}" for name, value in details.items()), style="dim")
     title = Text(f"reward {_value(row['reward'])}" if row.get("reward") is not None else "")
+    if order == "disagree":
+        verdict = "right" if row["is_correct"] else "wrong"
+        title = Text(
+            f"verifier: {verdict}, reward model: {row['reward_model_reward']:.3f}, apart by {disagreement(row):.3f}"
+        )
     return Panel(body, title=title, title_align="left")
 
 

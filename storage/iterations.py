@@ -32,6 +32,10 @@ class IterationRecord(Frozen):
     """Wall time of the process that finished the iteration; a resumed iteration counts only its last part."""
     promotion: str = ""
     """Why the champion moved or stayed."""
+    alarm: str = ""
+    """What the over-optimisation alarm says while it stands: its evidence and the cure; "" when it does not."""
+    best_iteration: int | None = None
+    """The iteration with the highest held-out accuracy so far; None in records from before this was kept."""
     critic: ModelRef | None = None
     """The critic after the iteration; None for algorithms without one."""
     outcome: Literal["updated", "no_signal"] = "updated"

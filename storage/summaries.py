@@ -39,6 +39,8 @@ def summary_of(root: Path, lineage: str) -> dict[str, Any]:
         "baseline_accuracy": found[0].metrics.get("evaluation/accuracy"),
         "baseline_greedy_accuracy": found[0].metrics.get("evaluation/greedy_accuracy"),
         "baseline_accuracy_given_working": found[0].metrics.get("evaluation/accuracy_given_working"),
+        "baseline_reward_model_mean": found[0].metrics.get("evaluation/reward_model_mean"),
+        "baseline_reward_model_rank_correlation": found[0].metrics.get("evaluation/reward_model_rank_correlation"),
         "iterations": [_summary_row(record) for record in found[1:]],
     }
 
@@ -57,12 +59,17 @@ def _summary_row(record: IterationRecord) -> dict[str, Any]:
         "reward_model_accuracy_after": value("reward_model/heldout_accuracy_after"),
         "reward_model_auc_before": value("reward_model/heldout_auc_before"),
         "reward_model_auc_after": value("reward_model/heldout_auc_after"),
+        "reward_model_mean_after": value("evaluation/reward_model_mean"),
+        "reward_model_gap_after": value("evaluation/reward_model_gap"),
+        "reward_model_rank_correlation_after": value("evaluation/reward_model_rank_correlation"),
         "num_fresh": int(value("replay/num_fresh", 0)),
         "num_replayed": int(value("replay/num_replayed", 0)),
         "policy_version": int(record.policy.version),
         "reward_version": int(record.reward.version),
         "champion_version": int(record.champion.version),
         "promotion": record.promotion,
+        "alarm": record.alarm or None,
+        "best_iteration": record.best_iteration,
         "outcome": record.outcome,
         "seconds": round(record.seconds, 3),
     }

@@ -200,3 +200,18 @@ def set_tags(place: Place, run_id: str, tags: Mapping[str, str]) -> None:
 def set_note(place: Place, run_id: str, markdown: str) -> None:
     """The run's description, shown on its page."""
     of(place).set_tag(run_id, "mlflow.note.content", markdown)
+
+
+def log_page(place: Place, path: Path) -> bool:
+    """Show a file on the page of the iteration's run, over the one that is there; gives whether MLflow took it.
+
+    A page is a view of what the store holds: an MLflow that can not be reached costs a warning, not the iteration.
+    """
+    try:
+        client, experiment = of(place), ensure_experiment(place)
+        (run, *_) = _runs_of(client, experiment, run_key(place))
+        client.log_artifact(run.info.run_id, str(path))
+    except Exception as error:  # noqa: BLE001  # whatever MLflow's stores and servers raise: the page is in the store
+        log.warning("%s was not added to MLflow's run of %s: %s", path, run_key(place), error)
+        return False
+    return True

@@ -18,7 +18,8 @@ def evaluate(
     greedy_rewards: DatasetRef,
     config: EvaluationConfig,
 ) -> DatasetRef:
-    """The evaluation table, one row per held-out prompt; its metrics hold accuracy, pass@k and the reward model's mean."""
+    """The evaluation table, one row per held-out prompt; its metrics hold accuracy, pass@k, the reward model's
+    mean, and how far verifier and reward model agree. The alarm's settings do not take part."""
     provenance = Provenance(
         stage="evaluation",
         inputs={
@@ -26,7 +27,7 @@ def evaluate(
             "rewards": rewards.digest,
             "greedy_rewards": greedy_rewards.digest,
         },
-        config=config.model_dump(mode="json"),
+        config=config.model_dump(mode="json", exclude={"alarm"}),
     )
     if found := tables.find(place, "evaluation", provenance):
         return found

@@ -50,6 +50,7 @@ def record_bootstrap(
             tables=tables_by_name,
             metrics=metrics,
             seconds=time.monotonic() - opened.began,
+            best_iteration=0 if "accuracy" in evaluated else None,
         ),
         scored_by=reward_model,
     )
@@ -79,7 +80,7 @@ def record_iteration(
     policy, reward_model, critic = _register_learnt(opened, last, (policy, reward_model, critic), metrics, datasets)
     registry.log_consumed(place, opened.run_id, [each for each in (last.policy, last.reward, last.critic) if each])
     _log_datasets(opened, datasets)
-    holder = policy if champion.is_new else last.champion
+    holder = policy if champion.is_new else champion.policy
     for ref in (reward_model, holder, *([critic] if critic else [])):
         registry.set_alias(place, ref, "champion")
     return _commit(
@@ -96,6 +97,8 @@ def record_iteration(
             metrics=metrics,
             seconds=time.monotonic() - opened.began,
             promotion=champion.reason,
+            alarm=champion.alarm,
+            best_iteration=champion.best_iteration,
         ),
         scored_by=last.reward,
     )
@@ -135,6 +138,9 @@ def _iteration_metrics(
     metrics |= {f"reward_model/{name}": value for name, value in checkpoints.metrics_of(reward_model).items()}
     metrics |= {f"replay/{name}": value for name, value in tables.metrics_of(tables_by_name["reward_training"]).items()}
     metrics |= {f"promotion/{name}": value for name, value in champion.metrics.items()}
+    metrics["alarm/is_standing"] = float(bool(champion.alarm))
+    if champion.best_iteration is not None:
+        metrics["alarm/best_iteration"] = float(champion.best_iteration)
     if "evaluation/accuracy" in last.metrics:
         metrics["evaluation/accuracy_before"] = last.metrics["evaluation/accuracy"]
     updates = [checkpoints.metrics_of(step.policy) for step in steps]
@@ -158,6 +164,7 @@ def _register_learnt(
     policy, reward_model, critic = learnt
     accuracy = metrics.get("evaluation/accuracy")
     measured = "accuracy unknown" if accuracy is None else f"accuracy {accuracy:.3f}"
+    measured += " · over-optimisation alarm" if metrics["alarm/is_standing"] else ""
     replayed = f"{metrics['replay/num_fresh']:.0f} new and {metrics['replay/num_replayed']:.0f} replayed labels"
     parents = {"parent": last.policy, "reference": last.policy, "reward_model": last.reward}
     if last.critic is not None:
@@ -213,5 +220,7 @@ def _commit(opened: Opened, record: IterationRecord, scored_by: ModelRef) -> Ite
     tracking.log_metrics(
         place, opened.run_id, record.metrics, step=0, created_at=created_at(Path(record.tables["evaluation"].uri))
     )
+    decisions = {"grpo.promotion": record.promotion, "grpo.alarm": record.alarm}
+    tracking.set_tags(place, opened.run_id, {name: said for name, said in decisions.items() if said})
     tracking.finish_run(place, opened.run_id)
     return iterations.publish_record(place, record, scored_by)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks.evaluation.agreement import agreement_metrics
 from tasks.evaluation.pass_at_k import pass_at_k
 
 Row = Mapping[str, Any]
@@ -19,7 +20,7 @@ def evaluation_rows(
     A completion that the verifier could not score counts neither as right nor as wrong. accuracy: mean over prompts of
     the share of correct samples; pass_at_k: mean over prompts with at least k scored samples; greedy_accuracy: share of
     correct greedy completions; accuracy_given_working and working_share: over sampled completions with a filled
-    <think> block. Means of nothing are left out.
+    <think> block. The agreement of verifier and reward model is ``agreement_metrics``. Means of nothing are left out.
     """
     by_prompt: dict[str, list[Row]] = {}
     for row in rewards:
@@ -52,7 +53,7 @@ def evaluation_rows(
     for k in ks:
         enough = [row for row in rows if row["num_scored"] >= k]
         metrics |= _mean(f"pass_at_{k}", [pass_at_k(row["num_scored"], row["num_correct"], k) for row in enough])
-    return rows, metrics | _working(completions, rewards)
+    return rows, metrics | _working(completions, rewards) | agreement_metrics(completions, rewards)
 
 
 def _working(completions: Sequence[Row], rewards: Sequence[Row]) -> dict[str, float]:

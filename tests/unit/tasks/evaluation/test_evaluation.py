@@ -74,7 +74,7 @@ def reward(prompt, index, correct, model=0.5):
 
 
 def completion(prompt, index, text):
-    return {"group_id": prompt, "sample_index": index, "text": text}
+    return {"group_id": prompt, "sample_index": index, "text": text, "completion_token_ids": [7] * len(text)}
 
 
 def test_a_row_per_prompt_and_means_over_prompts():
@@ -103,6 +103,15 @@ def test_a_row_per_prompt_and_means_over_prompts():
     assert metrics["num_unscored"] == 1
     assert metrics["working_share"] == 3 / 8
     assert metrics["accuracy_given_working"] == pytest.approx(2 / 3)
+
+
+def test_how_far_verifier_and_reward_model_agree_stands_beside_both():
+    rewards = [reward("a", 0, True, 0.8), reward("a", 1, False, 0.9), reward("a", 2, None, 0.1)]
+    texts = [completion("a", index, "x" * index) for index in range(3)]
+    _, metrics = evaluation_rows(texts, rewards, [], ks=(1,))
+    assert metrics["reward_model_gap"] == pytest.approx(0.85 - 0.5)
+    assert (metrics["reward_model_auc"], metrics["reward_model_rank_correlation"]) == (0.0, -1.0)
+    assert (metrics["num_agreement_rows"], metrics["num_agreement_left_out"]) == (2, 1)
 
 
 def test_means_of_nothing_are_missing():
