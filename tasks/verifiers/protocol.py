@@ -27,7 +27,7 @@ class Opening(BaseModel):
 
 
 def opening_line(verifiers: Sequence[VerifierConfig], folder: str) -> bytes:
-    return Opening(verifiers=list(verifiers), folder=folder).model_dump_json().encode()
+    return Opening(verifiers=list(verifiers), folder=folder).model_dump_json().encode() + b"\n"
 
 
 def read_opening(line: bytes) -> Opening:
