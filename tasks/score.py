@@ -16,8 +16,9 @@ from tasks.runtime.config import MachineConfig
 from tasks.runtime.inline import prepare
 from tasks.runtime.progress import progress
 from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.failures import check_failures
 from tasks.verifiers.pool import VerifierPool
-from tasks.verifiers.totals import check_failures, items_of, reward_rows
+from tasks.verifiers.totals import items_of, reward_rows
 
 
 @task(cache_policy=NO_CACHE)
@@ -54,7 +55,9 @@ def score(
     pool = residents.get(
         "verifiers",
         config.model_dump_json(),
-        lambda: VerifierPool(config.verifiers, config.num_workers, config.row_deadline_seconds),
+        lambda: VerifierPool(
+            config.verifiers, config.num_workers, config.row_deadline_seconds, config.max_failed_share
+        ),
     )
     with progress("verify", "completions") as on_progress:
         verdicts = pool.score(items, on_progress)
@@ -69,5 +72,6 @@ def score(
         tokenizer = load_tokenizer(checkpoints.open_folder(policy))
         lengths = prefix_lengths(tokenizer, eos_token_ids(None, tokenizer))
     rewarded, metrics = reward_rows(rows, verdicts, scores, config, lengths)
+    metrics["num_replaced_verifier_processes"] = float(pool.num_replaced)
     check_failures(metrics, config.max_failed_share)
     return tables.publish(place, "rewards", rewarded, provenance, sources=config.sources, metrics=metrics)

@@ -1,105 +1,123 @@
-"""One verifier process as its parent sees it: started, asked with a deadline, killed."""
+"""One verifier process as its parent sees it: started, written to and read from without waiting, killed."""
 
-import json
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from tasks.runtime.environment import single_threaded
+from tasks.verifiers import protocol
 from tasks.verifiers.kinds import VerifierConfig
-from tasks.verifiers.verdict import ScoreItem, Verdict, from_json
-
-START_SECONDS = 120.0
-"""For the imports of a fresh process, which cost seconds and more on a busy machine; they do not count for any row."""
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class ChildTimeout(Exception):
-    """No answer within the time."""
-
-
-class ChildDied(Exception):
-    """The process ended; the message says how."""
+CHUNK_BYTES = 1 << 16
+MAX_LAST_WORDS = 300
+REAP_SECONDS = 1.0
 
 
 class Child:
     """A running worker. Its own process group; its stdout is a pipe that only answers travel on."""
 
     def __init__(self, configs: Sequence[VerifierConfig]) -> None:
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process runs
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tasks.verifiers.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._noise,
+            bufsize=0,
             cwd=ROOT,
             start_new_session=True,
             env=single_threaded(),
         )
-        self._buffer = b""
-        self._send(TypeAdapter(list[VerifierConfig]).dump_json(list(configs)))
-
-    def wait_ready(self) -> None:
-        """Return once the imports are done."""
-        self._read_line(START_SECONDS)
-
-    def ask(self, verifier: int, item: ScoreItem, deadline_seconds: float) -> Verdict:
-        """The verdict of the verifier at that position.
-
-        Raises:
-            ChildTimeout, ChildDied: the process can not be used any more; ``kill`` it.
-        """
-        self._send(json.dumps({"verifier": verifier, "item": asdict(item)}).encode())
-        return from_json(self._read_line(deadline_seconds))
-
-    def kill(self) -> None:
-        """End the process and all it started, and reap it."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:  # bytes that the dead process never read
-                    pass
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.requests, self.answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        for descriptor in (self.requests, self.answers):
+            os.set_blocking(descriptor, False)
+        self._unsent = bytearray()
+        self._unread = b""
+        self.has_ended = False
+        self.send(protocol.opening_line(configs, _here()))
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def _send(self, line: bytes) -> None:
-        assert self._process.stdin is not None
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the pipe was full before the last request was through."""
+        return bool(self._unsent)
+
+    def send(self, line: bytes) -> None:
+        """Begin to send a line; what the pipe does not take yet goes with ``send_more``."""
+        self._unsent += line
+        self.send_more()
+
+    def send_more(self) -> bool:
+        """Send what the pipe takes now; whether it took anything. To a process that has ended nothing is sent."""
+        before = len(self._unsent)
+        while self._unsent:
+            try:
+                del self._unsent[: os.write(self.requests, self._unsent[:CHUNK_BYTES])]
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                self._unsent.clear()  # its end is seen, and told, by who reads its answers
+        return len(self._unsent) < before
+
+    def lines(self) -> list[bytes]:
+        """The whole lines that have arrived. At the end of the process all of them, and ``has_ended`` is set."""
+        while not self.has_ended:
+            try:
+                chunk = os.read(self.answers, CHUNK_BYTES)
+            except BlockingIOError:
+                break
+            self.has_ended = not chunk
+            self._unread += chunk
+            if len(chunk) < CHUNK_BYTES:
+                break
+        *whole, self._unread = self._unread.split(b"\n")
+        return whole
+
+    def kill(self) -> None:
+        """End the process and all it started, and reap it. What it had answered can still be read."""
         try:
-            self._process.stdin.write(line + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError as error:
-            raise ChildDied(self._how_it_ended()) from error
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
 
-    def _read_line(self, seconds: float) -> bytes:
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                raise ChildTimeout(f"no verdict within {seconds:g} s")
-            chunk = os.read(descriptor, 1 << 16)
-            if not chunk:
-                raise ChildDied(self._how_it_ended())
-            self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+    def close(self) -> None:
+        """``kill``, and give the pipes back."""
+        self.kill()
+        self._noise.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
-    def _how_it_ended(self) -> str:
-        return f"the verifier process ended with status {self._process.wait()}"
+    def came_to_work(self) -> None:
+        """What was printed during the start is no longer of interest."""
+        self._noise.truncate(0)
+
+    def how_it_ended(self) -> str:
+        """For a process whose answers have ended: its status and, where it never came to work, the last line it printed."""
+        try:
+            status = f"ended with status {self._process.wait(REAP_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            status = "closed the pipe of its answers"
+        self._noise.seek(0)
+        words = self._noise.read()[-CHUNK_BYTES:].decode("utf-8", "replace").strip().splitlines()
+        said = f": {words[-1][:MAX_LAST_WORDS]}" if words else ""
+        return f"the verifier process {status}{said}"
+
+
+def _here() -> str:
+    """The folder of this process, "" when it is no longer there."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""

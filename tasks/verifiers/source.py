@@ -1,4 +1,4 @@
-"""What every verifier's settings begin with: the name of its columns and its weight."""
+"""What every verifier's settings begin with: the name of its columns, its weight and its deadline."""
 
 from typing import Any
 
@@ -20,3 +20,21 @@ class Source(Frozen):
     name: str
     weight: float = 1.0
     """Its factor in the reward; 0 records it without counting it."""
+    deadline_seconds: float | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
+    """Time for one row of this source; None takes scoring.row_deadline_seconds. Left out of what is recorded when None, so
+    that tables and lineages from before there was this setting are found again."""
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether it is asked about all completions of a prompt at once. Then the time of one row counts for each."""
+        return False
+
+    @property
+    def reads_token_ids(self) -> bool:
+        """Whether it wants ``ScoreItem.completion_token_ids``."""
+        return False
+
+    @property
+    def longest_seconds(self) -> float:
+        """The time that its own waiting (time limits, retries) may take for one row; 0 where it never waits."""
+        return 0.0

@@ -1,6 +1,6 @@
 """The verifiers by their settings; runs in the verifier processes only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format
@@ -15,3 +15,9 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     FormatVerifier: tag_format.verify,
     ArithmeticStepsVerifier: arithmetic_steps.verify,
 }
+
+GROUP_VERIFIERS: dict[type, Callable[[Any, Sequence[ScoreItem]], list[Verdict]]] = {}
+"""Those that can be asked about all completions of a prompt at once (``Source.compares_groups``)."""
+
+PREPARATIONS: dict[type, Callable[[Any], None]] = {}
+"""What those do before the first row that must not be tried on a made-up one; raises ``CannotStart``."""

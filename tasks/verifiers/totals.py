@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.failures import FAILED
 from tasks.verifiers.steps import PrefixLength, StepRewards, on_tokens
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored, unscored
 
@@ -14,7 +15,6 @@ PrefixLengths = Callable[[Sequence[int]], PrefixLength]
 """Token ids of a completion -> characters of the text that its first i tokens make."""
 
 CORRECT = 1.0
-FAILED = ("error", "timeout")
 
 
 def items_of(completions: Sequence[Row], selection: Sequence[Row]) -> list[ScoreItem]:
@@ -27,6 +27,9 @@ def items_of(completions: Sequence[Row], selection: Sequence[Row]) -> list[Score
             completion=row["text"],
             metadata=json.loads(prompts[row["group_id"]]["metadata"]),
             is_truncated=row["is_truncated"],
+            is_chat=prompts[row["group_id"]]["is_chat"],
+            group_id=row["group_id"],
+            completion_token_ids=tuple(row["completion_token_ids"]),
         )
         for row in completions
     ]
@@ -88,7 +91,7 @@ def reward_rows(
                 f"{name}_reason": verdict.reason,
             }
         rows.append(row)
-    metrics = _metrics(rows, config)
+    metrics = _metrics(rows, config) | _counts(verdicts, config)
     if steps is not None:
         metrics |= _step_metrics(rows) | {"num_merged_steps": float(num_merged)}
     return rows, metrics
@@ -146,6 +149,16 @@ def _metrics(rows: Sequence[Row], config: ScoringConfig) -> dict[str, float]:
     return metrics | _mean("accuracy", [row["is_correct"] for row in rows])
 
 
+def _counts(verdicts: Sequence[Sequence[Verdict]], config: ScoringConfig) -> dict[str, float]:
+    """What the verdicts counted, summed over the rows as ``{source}_{name}``."""
+    values: dict[str, list[float]] = {}
+    for row in verdicts:
+        for verifier, verdict in zip(config.verifiers, row, strict=True):
+            for name, value in verdict.counts:
+                values.setdefault(f"{verifier.name}_{name}", []).append(value)
+    return {name: math.fsum(each) for name, each in values.items()}
+
+
 def _step_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Steps per row that has any, and the mean over all steps."""
     found = [row["step_rewards"] for row in rows if row["step_rewards"] is not None]
@@ -157,14 +170,3 @@ def _step_metrics(rows: Sequence[Row]) -> dict[str, float]:
 def _mean(name: str, values: Sequence[float | bool | None]) -> dict[str, float]:
     known = [float(value) for value in values if value is not None]
     return {name: math.fsum(known) / len(known)} if known else {}
-
-
-def check_failures(metrics: Mapping[str, float], max_failed_share: float) -> None:
-    """ValueError when a source failed on more than ``max_failed_share`` of the rows; names source and share."""
-    for name, count in metrics.items():
-        if name.startswith("num_") and name.endswith(FAILED) and count > max_failed_share * metrics["num_rows"]:
-            raise ValueError(
-                f"{name.removeprefix('num_')}: {count:.0f} of {metrics['num_rows']:.0f} rows, more than "
-                f"scoring.max_failed_share {max_failed_share:g}; raise "
-                "scoring.row_deadline_seconds, or raise the share"
-            )

@@ -1,10 +1,13 @@
 """What a verifier is asked and what it answers."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Status = Literal["scored", "unscored", "timeout", "error"]
+
+
+class CannotStart(ValueError):
+    """A verifier lacks something without which it can score no row at all; the message names it and the cure."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,12 @@ class ScoreItem:
     metadata: dict[str, Any]
     is_truncated: bool = False
     """The token limit cut the completion: what comes last in it need not be its answer."""
+    is_chat: bool = False
+    """``prompt`` is a JSON list of messages {"role", "content"}, not plain text."""
+    group_id: str = ""
+    """Completions with one id answer the same prompt; a verifier that compares them is handed all of them at once."""
+    completion_token_ids: tuple[int, ...] = ()
+    """The ids that were sampled; only handed to verifiers that ask for them (``Source.reads_token_ids``)."""
 
 
 @dataclass(frozen=True)
@@ -27,36 +36,33 @@ class Verdict:
     failed; never a silent 0.
 
     ``steps``: for a verifier that rewards steps, (character where the step ends, exclusive; its reward) in order.
+
+    ``counts``: (name, value) of what the verdict cost or found; summed over the rows as the metric ``{source}_{name}``.
     """
 
     reward: float | None
     status: Status
     reason: str = ""
     steps: tuple[tuple[int, float], ...] = ()
+    counts: tuple[tuple[str, float], ...] = ()
 
 
-def scored(reward: float, reason: str = "", steps: tuple[tuple[int, float], ...] = ()) -> Verdict:
-    return Verdict(float(reward), "scored", reason, steps)
+def scored(
+    reward: float,
+    reason: str = "",
+    steps: tuple[tuple[int, float], ...] = (),
+    counts: tuple[tuple[str, float], ...] = (),
+) -> Verdict:
+    return Verdict(float(reward), "scored", reason, steps, counts)
 
 
 def unscored(reason: str) -> Verdict:
     return Verdict(None, "unscored", reason)
 
 
-def failed(reason: str) -> Verdict:
-    return Verdict(None, "error", reason)
+def failed(reason: str, counts: tuple[tuple[str, float], ...] = ()) -> Verdict:
+    return Verdict(None, "error", reason, (), counts)
 
 
 def timed_out(reason: str) -> Verdict:
     return Verdict(None, "timeout", reason)
-
-
-def to_json(verdict: Verdict) -> str:
-    """A verdict as one line."""
-    return json.dumps(asdict(verdict))
-
-
-def from_json(line: str | bytes) -> Verdict:
-    """The verdict of a line, equal to the one written: JSON has no tuples, so its lists become tuples again."""
-    fields = json.loads(line)
-    return Verdict(**{**fields, "steps": tuple((int(end), float(reward)) for end, reward in fields["steps"])})

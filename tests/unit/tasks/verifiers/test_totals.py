@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.failures import check_failures
 from tasks.verifiers.steps import at_positions
-from tasks.verifiers.totals import check_failures, combine, reward_rows
+from tasks.verifiers.totals import combine, reward_rows
 from tasks.verifiers.verdict import failed, scored, timed_out, unscored
 
 WEIGHTS = {"ok": 1.0, "shape": 0.1, "model": 0.0}
@@ -90,7 +91,7 @@ def test_rows_that_do_not_match_are_an_error():
 def test_too_many_failures_name_the_source_and_the_setting():
     _, metrics = rows([[failed("x"), scored(0)]] * 2 + [[scored(1), scored(0)]] * 8, None)
     check_failures(metrics, 0.2)
-    with pytest.raises(ValueError, match=r"exact_error: 2 of 10 rows.*max_failed_share"):
+    with pytest.raises(ValueError, match=r"exact: 2 of 10 rows.*max_failed_share"):
         check_failures(metrics, 0.19)
 
 
