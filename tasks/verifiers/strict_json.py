@@ -70,14 +70,12 @@ def read_json_at(text: str, begin: int) -> tuple[Any, int]:
 
 def is_within(value: Any, depth: int) -> bool:
     """Whether at most ``depth`` lists and objects stand inside one another; level by level, without recursion."""
-    level = [value]
-    for _ in range(depth + 1):
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(depth):
         level = [
             inner
             for outer in level
-            if isinstance(outer, (dict, list))
             for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
         ]
-        if not level:
-            return True
-    return False
+    return not level
