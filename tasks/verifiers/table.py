@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format
+from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format, tool_calls
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
+from tasks.verifiers.call_kinds import ToolCallsVerifier
 from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict
 
@@ -14,6 +15,7 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     ReasoningGymVerifier: reasoning.verify,
     FormatVerifier: tag_format.verify,
     ArithmeticStepsVerifier: arithmetic_steps.verify,
+    ToolCallsVerifier: tool_calls.verify,
 }
 
 GROUP_VERIFIERS: dict[type, Callable[[Any, Sequence[ScoreItem]], list[Verdict]]] = {}
