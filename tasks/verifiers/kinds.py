@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
-from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, KoreanVerifier
 
 VerifierConfig = Annotated[
-    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier | ArithmeticStepsVerifier,
+    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier | ArithmeticStepsVerifier | KoreanVerifier,
     Field(discriminator="kind"),
 ]

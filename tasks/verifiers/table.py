@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format
+from tasks.verifiers import arithmetic_steps, exact, korean, mathematics, reasoning, tag_format
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
-from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, KoreanVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict
 
 VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
@@ -14,4 +14,5 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     ReasoningGymVerifier: reasoning.verify,
     FormatVerifier: tag_format.verify,
     ArithmeticStepsVerifier: arithmetic_steps.verify,
+    KoreanVerifier: korean.verify,
 }
