@@ -19,13 +19,8 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     ToolCallsVerifier: tool_calls.verify,
 }
 
-GROUP_VERIFIERS: dict[type, Callable[[Any, Sequence[ScoreItem]], list[Verdict]]] = {
-    FunctionVerifier: function.verify_group,
-}
+GROUP_VERIFIERS: dict[type, Callable[[Any, Sequence[ScoreItem]], list[Verdict]]] = {}
 """Those that can be asked about all completions of a prompt at once (``Source.compares_groups``)."""
 
-PREPARATIONS: dict[type, Callable[[Any], None]] = {
-    FunctionVerifier: function.prepare,
-    JudgeVerifier: judge.prepare,
-}
+PREPARATIONS: dict[type, Callable[[Any], None]] = {}
 """What those do before the first row that must not be tried on a made-up one; raises ``CannotStart``."""
