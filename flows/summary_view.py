@@ -21,13 +21,13 @@ def summary_table(summary: dict[str, Any]) -> Table:
     table = Table(
         title=title,
         title_justify="left",
-        caption=f"RM mean: over the held-out completions; labels: new + replayed; {ALARM}: over-optimisation alarm",
+        caption=f"RM mean: of the held-out completions; labels: new + replayed; {ALARM} over-optimisation",
         caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for heading in ("it", "reward", "accuracy", "RM mean", "greedy", "RM acc.", "labels", "policy", "RM"):
+    for heading in ("it", "reward", "accuracy", "RM\nmean", "greedy", "RM acc.", "labels", "pol.", "RM"):
         table.add_column(heading, justify="right")
     table.add_column("champ", justify="right")
     table.add_column("s", justify="right")

@@ -230,3 +230,24 @@ def test_rows_that_do_not_fit_a_description_are_counted():
     assert f"| and {40 - shown} more |" in text
     assert shown >= 20
     assert text.endswith("(#used) |\n")
+
+
+def test_a_page_is_shown_on_its_iteration_s_run_and_replaced(lineage, tmp_path):
+    run = open_run(lineage)
+    other = open_run(lineage.at(iteration=1))
+    page = tmp_path / "report.html"
+    for text in ("one", "two"):
+        page.write_text(text)
+        assert tracking.log_page(lineage, page)
+    assert [each.path for each in of(lineage).list_artifacts(run)] == ["report.html"]
+    assert Path(of(lineage).download_artifacts(run, "report.html")).read_text() == "two"
+    assert of(lineage).list_artifacts(other) == []
+
+
+def test_an_mlflow_that_is_gone_costs_a_page_a_warning_and_nothing_else(lineage, tmp_path, monkeypatch, caplog):
+    open_run(lineage)
+    monkeypatch.setattr(of(lineage), "log_artifact", lambda *_: (_ for _ in ()).throw(ConnectionError("gone")))
+    assert not tracking.log_page(lineage, tmp_path / "report.html")
+    assert "was not added to MLflow's run" in caplog.text
+    assert "gone" in caplog.text
+    assert not tracking.log_page(lineage.at(iteration=7), tmp_path / "report.html")  # an iteration without a run
