@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tasks.verifiers import arithmetic_steps, exact, mathematics, reasoning, tag_format
+from tasks.verifiers import arithmetic_steps, code, exact, mathematics, reasoning, tag_format
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
+from tasks.verifiers.call_kinds import CodeVerifier
 from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict
 
@@ -14,4 +15,5 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     ReasoningGymVerifier: reasoning.verify,
     FormatVerifier: tag_format.verify,
     ArithmeticStepsVerifier: arithmetic_steps.verify,
+    CodeVerifier: code.verify,
 }
