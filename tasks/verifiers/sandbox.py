@@ -14,6 +14,7 @@ from typing import Any
 
 from tasks.verifiers.call_kinds import Isolation
 from tasks.verifiers.isolation import ENVIRONMENT, SANDBOX_CURE, Limits, SandboxError, command
+from tasks.verifiers.sandboxed import stdin_program
 from tasks.verifiers.seccomp import call_filter
 
 START_SECONDS = 30.0
@@ -159,7 +160,7 @@ class Sandbox:
         while self._read_some(deadline, max_bytes):
             pass
         if not _is_readable(self._pidfd, deadline - time.monotonic()):  # it may close its output and go on
-            raise OutOfTime("it does not end")
+            raise OutOfTime("it takes too long to end")
         status = self._exit_status()
         self.kill_processes()
         while _is_readable(self._output, 0) and self._read_chunk(max_bytes):
@@ -204,10 +205,10 @@ class Sandbox:
         """Read what there is; False at the end of the output, or of the process with nothing left in the pipe."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise OutOfTime("it goes on")
+            raise OutOfTime("it takes too long")
         found = select.select([self._output, self._pidfd], [], [], left)[0]
         if not found:
-            raise OutOfTime("it goes on")
+            raise OutOfTime("it takes too long")
         return self._read_chunk(max_bytes) if self._output in found else False
 
     def _read_chunk(self, max_bytes: int) -> bool:
@@ -241,6 +242,16 @@ class Sandbox:
         if not _is_readable(self._pidfd, 0.2):
             return Ended("it closed its output")
         return Ended(f"it ended with status {self._exit_status()}")
+
+
+def sandbox_fault() -> str:
+    """Why no sandbox can be had on this machine, with the cure; "" when one stands."""
+    try:
+        with Sandbox(stdin_program, {"program": ""}, Limits(1 << 28, 2), "sandbox", b"") as sandbox:
+            sandbox.wait_ready()
+    except SandboxError as error:
+        return str(error)
+    return ""
 
 
 @contextlib.contextmanager

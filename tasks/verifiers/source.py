@@ -20,3 +20,8 @@ class Source(Frozen):
     name: str
     weight: float = 1.0
     """Its factor in the reward; 0 records it without counting it."""
+
+    @property
+    def longest_seconds(self) -> float:
+        """Within this time its own limits bring a row to a verdict; 0 for one that has none."""
+        return 0.0
