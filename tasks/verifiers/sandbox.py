@@ -20,6 +20,7 @@ from tasks.verifiers.seccomp import call_filter
 START_SECONDS = 30.0
 """For a sandbox to stand, on a busy machine; it does not count for the program."""
 END_SECONDS = 5.0
+ARRANGE_SECONDS = 1.0
 
 STOP_SIGNALS = {"sandbox": signal.SIGKILL, "process": signal.SIGTERM}
 """For what was started; without a sandbox it must still end the program's processes, and can not when it is killed."""
@@ -61,6 +62,7 @@ class Sandbox:
     ) -> None:
         self._buffer = bytearray()
         self._reports = bytearray()
+        self._is_closed = False
         self._init: int | None = None
         self._stop_signal = STOP_SIGNALS[isolation]
         with contextlib.ExitStack() as inherited:
@@ -172,6 +174,8 @@ class Sandbox:
 
         The first process inside is killed, which ends the others; those outside it then end by themselves, reaped.
         """
+        # One that is killed while it starts may not have arranged yet to die with its parent: let it get that far.
+        _is_readable(self._status, 0 if self._init is not None or self._process.poll() is not None else ARRANGE_SECONDS)
         self._find_init()
         with contextlib.suppress(ProcessLookupError):
             if self._init is not None:
@@ -187,19 +191,19 @@ class Sandbox:
             raise SandboxError("a killed sandbox does not end")
 
     def kill(self) -> None:
-        """Kill everything inside and close every pipe."""
+        """Kill everything inside and close every pipe; may be repeated."""
+        if self._is_closed:
+            return
         try:
             self.kill_processes()
         finally:
+            self._is_closed = True
             for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
                 if pipe is not None:
                     pipe.close()
             for descriptor in (self._ready, self._status, self._pidfd, self._init):
                 if descriptor is not None:
-                    with contextlib.suppress(OSError):
-                        os.close(descriptor)
-            self._ready = self._status = self._pidfd = -1
-            self._init = None
+                    os.close(descriptor)
 
     def _read_some(self, deadline: float, max_bytes: int) -> bool:
         """Read what there is; False at the end of the output, or of the process with nothing left in the pipe."""

@@ -4,6 +4,8 @@ A stand-in compares with nothing and is neither true nor false: an object of the
 """
 
 import builtins
+import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -68,10 +70,10 @@ def exception(name: str, message: str) -> Exception:
     kind = getattr(builtins, name, None)
     if not isinstance(kind, type) or not issubclass(kind, Exception):
         return RemoteFailure(f"{name}: {message}")
-    try:
-        return kind(message)
-    except TypeError:  # some take more than a message
-        return kind.__new__(kind)
+    for make in (functools.partial(kind, message), functools.partial(kind.__new__, kind)):  # a few take more
+        with contextlib.suppress(TypeError):
+            return make()
+    return RemoteFailure(f"{name}: {message}")
 
 
 class Remote:

@@ -223,5 +223,7 @@ def test_the_same_attempt_succeeds_outside_the_sandbox(name):
 
 
 def test_the_user_of_the_sandbox_is_nobody():
-    source = f"import os\ndef f(x): return x + 1 if os.getresuid() == ({NOBODY},) * 3 and not os.getgroups()[1:] else 0\n"
+    source = (
+        f"import os\ndef f(x): return x + 1 if os.getresuid() == ({NOBODY},) * 3 and not os.getgroups()[1:] else 0\n"
+    )
     assert code.verify(CONFIG, ScoreItem("", GOLD, source, {})).reward == 1.0
