@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
-from tasks.verifiers.call_kinds import ToolCallsVerifier
+from tasks.verifiers.call_kinds import CodeVerifier, ToolCallsVerifier
 from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, KoreanVerifier
 
 VerifierConfig = Annotated[
@@ -15,6 +15,7 @@ VerifierConfig = Annotated[
     | FormatVerifier
     | KoreanVerifier
     | ArithmeticStepsVerifier
+    | CodeVerifier
     | ToolCallsVerifier,
     Field(discriminator="kind"),
 ]
