@@ -225,7 +225,7 @@ def test_every_reference_solution_of_humaneval_passes_and_an_empty_one_does_not(
 
 def test_a_row_deadline_shorter_than_the_tests_own_limit_is_refused():
     settings = {"correctness": "code", "verifiers": [{"kind": "code", "total_seconds": 10}]}
-    with pytest.raises(ValidationError, match="raise it"):
+    with pytest.raises(ValidationError, match="without a reward"):
         TypeAdapter(ScoringConfig).validate_python({**settings, "row_deadline_seconds": 10.5})
     assert TypeAdapter(ScoringConfig).validate_python({**settings, "row_deadline_seconds": 11})
     with pytest.raises(ValidationError, match="total_seconds"):
