@@ -6,9 +6,15 @@ from pydantic import Field
 
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
 from tasks.verifiers.call_kinds import ToolCallsVerifier
-from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, InstructionsVerifier
 
 VerifierConfig = Annotated[
-    ExactVerifier | MathVerifier | ReasoningGymVerifier | FormatVerifier | ArithmeticStepsVerifier | ToolCallsVerifier,
+    ExactVerifier
+    | MathVerifier
+    | ReasoningGymVerifier
+    | FormatVerifier
+    | ArithmeticStepsVerifier
+    | ToolCallsVerifier
+    | InstructionsVerifier,
     Field(discriminator="kind"),
 ]
