@@ -33,6 +33,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "0", "-", number(summary["baseline_accuracy"], ".2f"), number(summary["baseline_greedy_accuracy"], ".2f"), "-", "-", "v1", "v1", "", ""
     )  # fmt: skip
     for row in summary["iterations"]:
+        refused = row.get("refused_reward_version")
         mark = " (no signal)" if row.get("outcome") == "no_signal" else ""
         table.add_row(
             f"{row['iteration']}{mark}",
@@ -42,7 +43,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
             f"{number(row['reward_model_accuracy_before'], '.2f')}→{number(row['reward_model_accuracy_after'], '.2f')}",
             f"{row['num_fresh']}+{row['num_replayed']}",
             f"v{row['policy_version']}",
-            f"v{row['reward_version']}",
+            f"v{row['reward_version']}" + (f" (v{refused} refused)" if refused else ""),
             f"v{row['champion_version']}",
             f"{row['seconds']:.0f}",
         )
