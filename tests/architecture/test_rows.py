@@ -75,6 +75,9 @@ def test_every_preset_names_its_paper(preset):
         "tasks.reward.measures:auc",
         "tasks.evaluation.pass_at_k:pass_at_k",
         "tasks.evaluation.bootstrap:paired_bootstrap",
+        "tasks.values.ranks:average_ranks",
+        "tasks.values.ranks:spearman",
+        "tasks.values.ranks:auc",
     ],
 )
 def test_every_number_that_is_reported_names_its_source(function):
