@@ -5,16 +5,26 @@ from typing import Any
 
 from tasks.verifiers import (
     arithmetic_steps,
+    choice,
     code,
     exact,
     instructions,
     korean,
     mathematics,
+    numeric,
     reasoning,
+    regex,
     tag_format,
     tool_calls,
 )
-from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
+from tasks.verifiers.answer_kinds import (
+    ChoiceVerifier,
+    ExactVerifier,
+    MathVerifier,
+    NumericVerifier,
+    ReasoningGymVerifier,
+    RegexVerifier,
+)
 from tasks.verifiers.call_kinds import CodeVerifier, ToolCallsVerifier
 from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, InstructionsVerifier, KoreanVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict
@@ -22,6 +32,9 @@ from tasks.verifiers.verdict import ScoreItem, Verdict
 VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     ExactVerifier: exact.verify,
     MathVerifier: mathematics.verify,
+    NumericVerifier: numeric.verify,
+    ChoiceVerifier: choice.verify,
+    RegexVerifier: regex.verify,
     ReasoningGymVerifier: reasoning.verify,
     FormatVerifier: tag_format.verify,
     InstructionsVerifier: instructions.verify,
