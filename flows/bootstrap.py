@@ -6,6 +6,7 @@ from flows.config import PipelineConfig
 from flows.evaluate_policy import evaluate_policy
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
+from tasks.draw_anchor import draw_anchor
 from tasks.generate import generate
 from tasks.ingest_prompts import ingest_prompts
 from tasks.label_samples import label_samples
@@ -28,11 +29,12 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
     policy = warm_start(place, config.policy, machine, derive_seed(seed, "policy"))
     prompts = ingest_prompts(place, config.prompts, policy, derive_seed(seed, "prompts"))
     labels = initial_labels(place, config, prompts, policy)
-    kind, replay = config.reward_model.labels, config.reward_model.replay
-    training = mix_replay(place, prompts, labels, [], kind, replay, derive_seed(seed, 0, "replay"))
-    reward_model = found_reward_model(
-        place, training, policy, kind, config.reward_model.training, machine, derive_seed(seed, 0, "reward")
+    reward = config.reward_model
+    anchor = draw_anchor(place, labels, reward.labels, reward.anchor, derive_seed(seed, "anchor"))
+    training = mix_replay(
+        place, prompts, labels, [], anchor, reward.labels, reward.replay, derive_seed(seed, 0, "replay")
     )
+    reward_model = found_reward_model(place, training, anchor, policy, reward, machine, derive_seed(seed, 0, "reward"))
     critic = None
     if config.update.critic is not None:
         critic = found_critic(place, policy, machine, derive_seed(seed, "critic"))
@@ -45,6 +47,7 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
         {
             "prompts": prompts,
             "labels": labels,
+            "anchor": anchor,
             "reward_training": training,
             "evaluation": measured.evaluation,
             "champion_evaluation": measured.evaluation,

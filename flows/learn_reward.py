@@ -7,6 +7,7 @@ from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.label_samples import label_samples
 from tasks.lineage import label_history
 from tasks.mix_replay import mix_replay
+from tasks.promote_reward import RewardChoice, promote_reward
 from tasks.report import Step
 from tasks.retrain_reward import retrain_reward
 from tasks.values.seeds import derive_seed
@@ -17,15 +18,20 @@ class Learnt(Frozen):
 
     labels: DatasetRef
     training: DatasetRef
-    reward_model: ModelRef
+    candidate: ModelRef
+    """The retrained reward model, whether or not it takes the place of the last good one."""
+    chosen: RewardChoice
 
 
 def learn_reward(
     place: Place, config: PipelineConfig, last: IterationRecord, steps: list[Step], measured: Measured
 ) -> Learnt:
-    """The iteration's completions, labelled and mixed with replay, retrain the reward model."""
+    """The iteration's completions, labelled and mixed with replay, retrain the reward model; the anchor set blocks what forgot.
+
+    A refused model stays where it was made: the loop, and the next retraining, go on with the last good one.
+    """
     seed, prompts, reward = config.seed, last.tables["prompts"], config.reward_model
-    source = config.scoring.correctness
+    source, anchor = config.scoring.correctness, last.tables["anchor"]
     labels = label_samples(
         place,
         prompts,
@@ -40,6 +46,7 @@ def learn_reward(
         prompts,
         labels,
         label_history(place),
+        anchor,
         reward.labels,
         reward.replay,
         derive_seed(seed, place.iteration, "replay"),
@@ -53,14 +60,15 @@ def learn_reward(
         source,
         derive_seed(seed, "evaluation-labels"),
     )
-    reward_model = retrain_reward(
+    candidate = retrain_reward(
         place,
         training,
         heldout_labels,
+        anchor,
         last.reward,
-        reward.labels,
-        reward.training,
+        reward,
         config.machine,
         derive_seed(seed, place.iteration, "reward"),
     )
-    return Learnt(labels=labels, training=training, reward_model=reward_model)
+    chosen = promote_reward(candidate, last, reward.anchor)
+    return Learnt(labels=labels, training=training, candidate=candidate, chosen=chosen)

@@ -60,6 +60,8 @@ def show_lineage(out: Console, root: Path, name: str) -> None:
             for edge in ("parent", "reference", "reward_model", "critic"):
                 if f"grpo.{edge}" in version.tags:
                     node.add(f"[dim]{edge.replace('_', ' ')}: {version.tags[f'grpo.{edge}']}[/dim]")
+            if "grpo.refused" in version.tags:
+                node.add(f"[red]{version.tags['grpo.refused']}[/red]")
             node.add(f"[dim]digest {version.tags.get('grpo.digest', '?')[:12]}[/dim]")
         out.print(tree, highlight=False)
 

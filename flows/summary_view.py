@@ -40,6 +40,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         *("-", "-", "v1", "v1", "", ""),
     )
     for row in summary["iterations"]:
+        refused = row.get("refused_reward_version")
         mark = f" {ALARM}" if row.get("alarm") else ""
         mark += " (no signal)" if row.get("outcome") == "no_signal" else ""
         table.add_row(
@@ -51,7 +52,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
             f"{number(row['reward_model_accuracy_before'], '.2f')}→{number(row['reward_model_accuracy_after'], '.2f')}",
             f"{row['num_fresh']}+{row['num_replayed']}",
             f"v{row['policy_version']}",
-            f"v{row['reward_version']}",
+            f"v{row['reward_version']}" + (f" (v{refused} refused)" if refused else ""),
             f"v{row['champion_version']}",
             f"{row['seconds']:.0f}",
         )

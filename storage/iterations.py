@@ -24,7 +24,8 @@ class IterationRecord(Frozen):
     policy: ModelRef
     reference: ModelRef
     reward: ModelRef
-    """The reward model after the iteration; the one that scored it belongs to the record before."""
+    """The reward model that the next iteration is scored with: this iteration's, or the last good one when this iteration's
+    was refused; the one that scored this iteration belongs to the record before."""
     champion: ModelRef
     tables: dict[str, DatasetRef]
     metrics: dict[str, float]
@@ -36,6 +37,10 @@ class IterationRecord(Frozen):
     """What the over-optimisation alarm says while it stands: its evidence and the cure; "" when it does not."""
     best_iteration: int | None = None
     """The iteration with the highest held-out accuracy so far; None in records from before this was kept."""
+    reward_promotion: str = ""
+    """Why the retrained reward model took the last good one's place, or did not."""
+    refused_reward: ModelRef | None = None
+    """The retrained reward model, kept and registered but not gone on with; None when it was not refused."""
     critic: ModelRef | None = None
     """The critic after the iteration; None for algorithms without one."""
     outcome: Literal["updated", "no_signal"] = "updated"
@@ -54,6 +59,8 @@ def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -
     inputs = {"policy": record.policy.digest, "reward": record.reward.digest, "scored_by": scored_by.digest}
     if record.critic is not None:
         inputs["critic"] = record.critic.digest
+    if record.refused_reward is not None:
+        inputs["refused_reward"] = record.refused_reward.digest
     inputs |= {name: ref.digest for name, ref in record.tables.items()}
     provenance = Provenance(stage=RECORD, inputs=inputs)
     if commits.find(place, folder, provenance):

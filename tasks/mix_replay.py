@@ -20,13 +20,17 @@ def mix_replay(
     prompts: DatasetRef,
     fresh: DatasetRef,
     history: list[DatasetRef],
+    anchor: DatasetRef,
     labels: LabelsConfig,
     config: ReplayConfig,
     seed: int,
 ) -> DatasetRef:
-    """The reward model's training set of this iteration; ``history`` holds the new labels of every earlier iteration."""
+    """The reward model's training set of this iteration; ``history`` holds the new labels of every earlier iteration.
+
+    No label of a held-out prompt may be there; those of the ``anchor`` set's prompts are left out and counted.
+    """
     table = kind_of(labels).mixed_table
-    inputs = {"prompts": prompts.digest, "fresh": fresh.digest}
+    inputs = {"prompts": prompts.digest, "fresh": fresh.digest, "anchor": anchor.digest}
     inputs |= {f"history_{index:04d}": ref.digest for index, ref in enumerate(history)}
     provenance = Provenance(stage=table, inputs=inputs, config=config.model_dump(mode="json"), seed=seed)
     if found := tables.find(place, table, provenance, name=TRAINING):
@@ -37,5 +41,6 @@ def mix_replay(
         config,
         seed=seed,
         heldout_keys={row["prompt_key"] for row in tables.read(prompts) if row["split"] == "heldout"},
+        anchor_keys={row["prompt_key"] for row in tables.read(anchor)},
     )
     return tables.publish(place, table, rows, provenance, name=TRAINING, metrics=metrics)

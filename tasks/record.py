@@ -11,6 +11,7 @@ from storage.iterations import IterationRecord
 from storage.manifest import code, created_at
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.promote import Champion
+from tasks.promote_reward import RewardChoice
 from tasks.report import Opened, Step
 
 
@@ -61,9 +62,10 @@ def record_iteration(
     opened: Opened,
     last: IterationRecord,
     policy: ModelRef,
-    reward_model: ModelRef,
+    candidate: ModelRef,
     critic: ModelRef | None,
     champion: Champion,
+    chosen: RewardChoice,
     tables_by_name: dict[str, DatasetRef],
     steps: list[Step],
 ) -> IterationRecord:
@@ -74,10 +76,11 @@ def record_iteration(
     place = opened.place
     if finished := iterations.find_record(place):
         return finished
-    metrics = _iteration_metrics(last, reward_model, champion, tables_by_name, steps)
+    metrics = _iteration_metrics(last, candidate, champion, tables_by_name, steps)
     inputs = {name: ref for step in steps for name, ref in _step_tables(step).items()}
     datasets = {**inputs, **{name: ref for name, ref in tables_by_name.items() if name != "champion_evaluation"}}
-    policy, reward_model, critic = _register_learnt(opened, last, (policy, reward_model, critic), metrics, datasets)
+    policy, candidate, critic = _register_learnt(opened, last, (policy, candidate, critic), metrics, datasets, chosen)
+    reward_model = last.reward if chosen.is_refused else candidate
     registry.log_consumed(place, opened.run_id, [each for each in (last.policy, last.reward, last.critic) if each])
     _log_datasets(opened, datasets)
     holder = policy if champion.is_new else champion.policy
@@ -99,6 +102,8 @@ def record_iteration(
             promotion=champion.reason,
             alarm=champion.alarm,
             best_iteration=champion.best_iteration,
+            reward_promotion=chosen.reason,
+            refused_reward=candidate if chosen.is_refused else None,
         ),
         scored_by=last.reward,
     )
@@ -158,8 +163,9 @@ def _register_learnt(
     learnt: tuple[ModelRef, ModelRef, ModelRef | None],
     metrics: dict[str, float],
     datasets: dict[str, DatasetRef],
+    chosen: RewardChoice,
 ) -> tuple[ModelRef, ModelRef, ModelRef | None]:
-    """Policy, reward model and critic with their versions, each made current."""
+    """Policy, reward model and critic with their versions, each made current; a refused reward model gets no alias."""
     place = opened.place
     policy, reward_model, critic = learnt
     accuracy = metrics.get("evaluation/accuracy")
@@ -171,29 +177,45 @@ def _register_learnt(
         parents["critic"] = last.critic
     named = f"iteration {place.iteration}"
     policy = _register(opened, policy, parents, datasets, f"{named} · {measured}")
-    reward_model = _register(opened, reward_model, {"parent": last.reward}, datasets, f"{named} · {replayed}")
+    said = f"{named} · {replayed}" + (f" · {chosen.reason}" if chosen.is_refused else "")
+    reward_model = _register(
+        opened,
+        reward_model,
+        {"parent": last.reward},
+        datasets,
+        said,
+        refused=chosen.reason if chosen.is_refused else "",
+    )
     if critic is not None and last.critic is not None:
         critic = _register(opened, critic, {"parent": last.critic}, datasets, f"{named} · critic")
-    for ref in (policy, reward_model, *([critic] if critic else [])):
+    for ref in (policy, last.reward if chosen.is_refused else reward_model, *([critic] if critic else [])):
         registry.set_alias(place, ref, "current")
     return policy, reward_model, critic
 
 
 def _register(
-    opened: Opened, ref: ModelRef, parents: dict[str, ModelRef], datasets: dict[str, DatasetRef], sentence: str
+    opened: Opened,
+    ref: ModelRef,
+    parents: dict[str, ModelRef],
+    datasets: dict[str, DatasetRef],
+    sentence: str,
+    *,
+    refused: str = "",
 ) -> ModelRef:
     place = opened.place
     experiment = tracking.ensure_experiment(place)
     tags = {f"grpo.{role}": registry.model_uri(place.lineage, parent) for role, parent in parents.items()}
     tags["grpo.datasets"] = ",".join(f"{name}:{each.digest[:32]}" for name, each in sorted(datasets.items()))
     tags["grpo.code"] = code().commit
+    if refused:
+        tags["grpo.refused"] = refused
     came_from = {
         role.replace("_", " "): f"[{registry.registered_name(place.lineage, parent.role)} v{parent.version}]"
         f"({lineage_pages.version_link(registry.registered_name(place.lineage, parent.role), parent.version)})"
         for role, parent in parents.items()
     }
     came_from["run"] = f"[iteration {place.iteration}]({lineage_pages.run_link(experiment, opened.run_id)})"
-    for name in ("prompts", "labels", "reward_training", "evaluation"):
+    for name in ("prompts", "labels", "anchor", "reward_training", "evaluation"):
         if name in datasets:
             query = f"dataset.digest = '{datasets[name].digest[:32]}'"
             came_from[name.replace("_", " ")] = (

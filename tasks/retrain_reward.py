@@ -1,4 +1,4 @@
-"""Train the reward model on the iteration's labels mixed with replay, and measure it on held-out prompts before and after."""
+"""Train the reward model on the iteration's labels mixed with replay, and measure it before and after."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from prefect.cache_policies import NO_CACHE
 
 from storage import checkpoints, tables
 from storage.checkpoints import TRAINER_FOLDER
-from storage.manifest import Provenance
+from storage.manifest import Json, Provenance
 from storage.refs import DatasetRef, ModelRef, Place
-from tasks.reward.config import LabelsConfig, RewardTrainingConfig
+from tasks.reward import retraining
+from tasks.reward.config import RewardModelConfig
 from tasks.reward.head import RewardModel
 from tasks.reward.label_kinds import kind_of
-from tasks.reward.measures import agreement, judge_rows
 from tasks.reward.trainer import RewardTrainer
 from tasks.runtime import residents
 from tasks.runtime.config import MachineConfig
@@ -24,26 +24,28 @@ from tasks.runtime.progress import progress
 def found_reward_model(
     place: Place,
     training: DatasetRef,
+    anchor: DatasetRef,
     policy: ModelRef,
-    labels: LabelsConfig,
-    config: RewardTrainingConfig,
+    config: RewardModelConfig,
     machine: MachineConfig,
     seed: int,
 ) -> ModelRef:
     """The initial reward model: the policy's backbone and a new scalar head, trained on the initial labels."""
     provenance = Provenance(
         stage="reward",
-        inputs={"training": training.digest, "backbone": policy.digest},
-        config=config.model_dump(mode="json"),
+        inputs={"training": training.digest, "anchor": anchor.digest, "backbone": policy.digest},
+        config=_settings(config),
         seed=seed,
     )
     if found := checkpoints.find(place, "reward", provenance):
         return found
     device = prepare(machine)
     model = RewardModel.from_policy(checkpoints.open_folder(policy), device=device, seed=seed)
-    trainer = RewardTrainer(model, config, kind_of(labels))
+    trainer = RewardTrainer(model, config.training, kind_of(config.labels))
     with progress("train reward model", "labels") as on_progress:
-        metrics = trainer.train(tables.read(training), seed=seed, on_progress=on_progress)
+        metrics = retraining.found(
+            trainer, tables.read(training), tables.read(anchor), config, seed=seed, on_progress=on_progress
+        )
     return _publish(place, trainer, provenance, metrics)
 
 
@@ -52,25 +54,25 @@ def retrain_reward(
     place: Place,
     training: DatasetRef,
     heldout_labels: DatasetRef,
+    anchor: DatasetRef,
     reward_model: ModelRef,
-    labels: LabelsConfig,
-    config: RewardTrainingConfig,
+    config: RewardModelConfig,
     machine: MachineConfig,
     seed: int,
 ) -> ModelRef:
-    """The reward model after this iteration, going on from its last weights and optimiser.
+    """The candidate of this iteration, going on from the last good reward model; its metrics say whether it is refused.
 
-    Metrics hold accuracy and AUC on ``heldout_labels`` (of held-out prompts, never trained on) as
-    ``heldout_*_before`` and ``heldout_*_after``.
+    ``heldout_labels`` are of held-out prompts, ``anchor`` holds the oldest labels; neither is ever trained on.
     """
     provenance = Provenance(
         stage="reward",
         inputs={
             "training": training.digest,
             "heldout_labels": heldout_labels.digest,
+            "anchor": anchor.digest,
             "reward_model": reward_model.digest,
         },
-        config=config.model_dump(mode="json"),
+        config=_settings(config),
         seed=seed,
     )
     if found := checkpoints.find(place, "reward", provenance):
@@ -78,17 +80,25 @@ def retrain_reward(
     device = prepare(machine)
     folder = checkpoints.open_folder(reward_model)
     model = residents.take("reward", reward_model.digest, lambda: RewardModel.load(folder, device=device))
-    kind = kind_of(labels)
-    trainer = RewardTrainer.load(model, config, kind, folder / TRAINER_FOLDER)
-    heldout = tables.read(heldout_labels)
-    reading = {"micro_batch_tokens": config.micro_batch_tokens, "max_tokens": config.max_tokens}
-    before = agreement(judge_rows(model, heldout, kind, **reading))
+    trainer = RewardTrainer(model, config.training, kind_of(config.labels))
+    if config.optimiser_state == "continue":
+        trainer.optimiser.load(folder / TRAINER_FOLDER)
     with progress("retrain reward model", "labels") as on_progress:
-        metrics = trainer.train(tables.read(training), seed=seed, on_progress=on_progress)
-    after = agreement(judge_rows(model, heldout, kind, **reading))
-    metrics |= {f"heldout_{name}_before": value for name, value in before.items()}
-    metrics |= {f"heldout_{name}_after": value for name, value in after.items()}
+        metrics = retraining.retrain(
+            trainer,
+            tables.read(training),
+            tables.read(heldout_labels),
+            tables.read(anchor),
+            config,
+            seed=seed,
+            on_progress=on_progress,
+        )
     return _publish(place, trainer, provenance, metrics)
+
+
+def _settings(config: RewardModelConfig) -> Json:
+    """What a training reads of the settings; the rest made its inputs."""
+    return config.model_dump(mode="json", include={"labels", "training", "optimiser_state", "anchor", "calibration"})
 
 
 def _publish(place: Place, trainer: RewardTrainer, provenance: Provenance, metrics: dict[str, float]) -> ModelRef:

@@ -1,4 +1,4 @@
-"""The outcome reward model: its labels, its replay, its training."""
+"""The reward model: its labels, its replay, its training, what is measured and what is refused."""
 
 from typing import Annotated, Literal
 
@@ -57,9 +57,31 @@ class RewardTrainingConfig(Frozen):
     counted."""
 
 
+class AnchorConfig(Frozen):
+    """The oldest labels, kept out of training: a retrained model that lost too much on them is refused."""
+
+    num_rows: int = Field(default=256, ge=0)
+    """Labels at most; never more than a fifth of the initial ones. 0: no anchor set, and nothing is refused."""
+    margin: float = Field(default=0.05, ge=0, lt=1)
+    """Accuracy that may be lost: refused when the whole paired bootstrap interval lies below -margin."""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    num_resamples: int = Field(default=2000, ge=100)
+
+
+class CalibrationConfig(Frozen):
+    """The temperature that makes the reward model's probability mean what it says."""
+
+    min_labels: int = Field(default=32, ge=1)
+    """Held-out labels below which no temperature is fitted: the last one stays (1 at first)."""
+
+
 class RewardModelConfig(Frozen):
     labels: LabelsConfig = PairsConfig()
     replay: ReplayConfig = HistoryReplay()
     training: RewardTrainingConfig
+    optimiser_state: Literal["continue", "reset"] = "continue"
+    """Whether a retraining goes on with the last one's moments and warm-up, or begins anew."""
+    anchor: AnchorConfig = AnchorConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
     num_initial_prompts: int = Field(ge=1)
     """Training prompts whose completions by the first policy make the initial reward model's training set."""

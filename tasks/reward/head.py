@@ -1,6 +1,10 @@
 """The reward model: a policy's backbone and a scalar head."""
 
+import json
+import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -8,6 +12,7 @@ from torch import Tensor
 from tasks.policy.scalar_head import ScalarHeadModel
 
 HEAD_FILE = "reward_head.safetensors"
+CALIBRATION_FILE = "reward_calibration.json"
 
 
 class RewardModel(ScalarHeadModel):
@@ -18,6 +23,28 @@ class RewardModel(ScalarHeadModel):
 
     head_file = HEAD_FILE
     what = "reward model"
+    temperature: float = 1.0
+    """What scores are divided by before they are log-odds; fitted on held-out labels, saved with the weights."""
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str) -> Self:
+        """A saved model with its temperature. A folder without a reward head, or without a temperature, is a ValueError."""
+        model = super().load(folder, device=device)
+        path = folder / CALIBRATION_FILE
+        if not path.is_file():
+            raise ValueError(
+                f"{folder} has no {CALIBRATION_FILE}: its reward model was never calibrated; train it again"
+            )
+        temperature = json.loads(path.read_text())["temperature"]
+        if not (isinstance(temperature, float) and 0 < temperature < math.inf):
+            raise ValueError(f"{path} has the temperature {temperature}, which is no positive number")
+        model.temperature = temperature
+        return model
+
+    def save(self, folder: Path) -> None:
+        """Backbone, head, temperature and the tokenizer's files."""
+        super().save(folder)
+        (folder / CALIBRATION_FILE).write_text(json.dumps({"temperature": self.temperature}) + "\n")
 
     def forward(self, input_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Scores [B], float32, read at position ``lengths_B - 1`` of each right-padded row.

@@ -1,4 +1,4 @@
-"""How well a reward model's scores agree with labels that it was not trained on."""
+"""How well a reward model's scores agree with labels."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ Row = Mapping[str, Any]
 
 def judge_rows(
     model: RewardModel, rows: Sequence[Row], kind: LabelKind, *, micro_batch_tokens: int, max_tokens: int
-) -> list[Judged]:
-    """What the model says to every row, in order; rows that the cut left without content are left out.
+) -> list[tuple[Row, Judged]]:
+    """Every row and what the model says to it, in order; rows that the cut left without content are left out.
 
     Raises:
         NonFinite: a score is not a finite number; names the label. Such a model may not be published.
     """
-    examples = [found for row in rows if (found := kind.example(row, max_tokens)) is not None]
+    usable = [(row, found) for row in rows if (found := kind.example(row, max_tokens)) is not None]
     judged = []
-    all_scores = score_examples(model, examples, micro_batch_tokens=micro_batch_tokens)
-    for example, scores in zip(examples, all_scores, strict=True):
+    all_scores = score_examples(model, [example for _, example in usable], micro_batch_tokens=micro_batch_tokens)
+    for (row, example), scores in zip(usable, all_scores, strict=True):
         if not all(math.isfinite(score) for score in scores):
             raise NonFinite(f"label {example.label_id} has the scores {', '.join(str(score) for score in scores)}")
-        judged.append(kind.judge(example, scores))
+        judged.append((row, kind.judge(example, scores)))
     return judged
 
 
@@ -53,6 +53,42 @@ def wins_of(judged: Judged) -> list[float]:
         0.5 if logit == 0 else float((logit > 0) == (target > 0.5))
         for logit, target in zip(judged.logits, judged.targets, strict=True)
     ]
+
+
+def accuracy_by_prompt(judged: Sequence[tuple[Row, Judged]]) -> dict[str, float]:
+    """Prompt key -> share of the outcomes of its labels that the model calls right."""
+    wins: dict[str, list[float]] = {}
+    for row, each in judged:
+        wins.setdefault(row["prompt_key"], []).extend(wins_of(each))
+    return {key: sum(values) / len(values) for key, values in wins.items()}
+
+
+def length_correlations(judged: Sequence[Judged]) -> dict[str, float]:
+    """Spearman's correlation of completion tokens with the score (length_correlation) and with the label
+    (label_length_correlation): what the model makes of length beyond what is true of it. One without a value, because a
+    side never varies, is left out.
+    """
+    lengths = [float(length) for each in judged for length in each.lengths]
+    scores = [score for each in judged for score in each.scores]
+    labels = [label for each in judged for label in each.labels]
+    found = {"length_correlation": spearman(scores, lengths), "label_length_correlation": spearman(labels, lengths)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's correlation of the ranks, ties sharing the mean of theirs; None when a side does not vary.
+
+    Source: Spearman (1904); ties: Kendall, Rank Correlation Methods (1948), chapter 3.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} values are not pairs")
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    middle = (len(first) + 1) / 2.0
+    one = [rank - middle for rank in ranks(first)]
+    two = [rank - middle for rank in ranks(second)]
+    together = math.fsum(a * b for a, b in zip(one, two, strict=True))
+    return together / math.sqrt(math.fsum(a * a for a in one) * math.fsum(b * b for b in two))
 
 
 def auc(positive: Sequence[float], negative: Sequence[float]) -> float:

@@ -47,8 +47,11 @@ def mix(
     *,
     seed: int,
     heldout_keys: Collection[str],
+    anchor_keys: Collection[str] = (),
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Rows of the training table: all fresh rows, then the replayed ones, each marked ``is_replayed``.
+
+    Rows whose prompt is in ``anchor_keys`` are left out of both, and counted: forgetting is measured on them.
 
     The replayed rows are those of the history whose hash of (seed, label id) is smallest: without replacement, and
     independent of the order of the history.
@@ -64,6 +67,8 @@ def mix(
         raise ValueError(
             f"{len(leaked)} labels belong to held-out prompts (first: {leaked[0]}); they may never be trained on"
         )
+    num_given = len(fresh) + len(history)
+    fresh, history = ([row for row in rows if row["prompt_key"] not in anchor_keys] for rows in (fresh, history))
     count = num_replayed(len(fresh), len(history), config)
     replayed = sorted(history, key=lambda row: derive_seed(seed, row["label_id"]))[:count]
     rows = [{**row, "is_replayed": False} for row in fresh] + [{**row, "is_replayed": True} for row in replayed]
@@ -71,6 +76,7 @@ def mix(
         "num_fresh": float(len(fresh)),
         "num_replayed": float(count),
         "num_history": float(len(history)),
+        "num_anchor_rows_left_out": float(num_given - len(fresh) - len(history)),
     }
 
 

@@ -14,16 +14,17 @@ Row = Mapping[str, Any]
 
 
 def score_rows(model: RewardModel, rows: Sequence[Row], *, micro_batch_tokens: int, max_tokens: int) -> list[float]:
-    """The score (log-odds, float32) of every completions row, in order."""
+    """The calibrated score of every completions row, in order: the log-odds that the model gives at its last token, divided
+    by the model's temperature."""
     sequences = [sequence_ids(row["prompt_token_ids"], row["completion_token_ids"], max_tokens) for row in rows]
     found = score_sequences(model, sequences, at_the_end(sequences), micro_batch_tokens=micro_batch_tokens)
-    return [score for (score,) in found]
+    return [score / model.temperature for (score,) in found]
 
 
 def score_examples(
     model: RewardModel, examples: Sequence[Example], *, micro_batch_tokens: int
 ) -> list[tuple[float, ...]]:
-    """The scores that every example asks for, in its own order."""
+    """The scores that every example asks for, in its own order; not divided by the temperature, as in training."""
     found = iter(
         score_sequences(
             model,

@@ -53,6 +53,14 @@ class ScoringConfig(Frozen):
             raise ValueError(f"correctness {self.correctness!r} names no verifier; there are {names}")
         if self.process is not None:
             self._check_process(names)
+        for verifier in self.verifiers:
+            allowed = verifier.deadline_seconds or self.row_deadline_seconds
+            if verifier.longest_seconds > allowed:
+                raise ValueError(
+                    f"verifier {verifier.name!r} may take {verifier.longest_seconds:g} s for a row by its own settings, but "
+                    f"the row is stopped after {allowed:g} s, without a reward; set its deadline_seconds (or "
+                    "row_deadline_seconds) above that, or lower its time limits"
+                )
         return self
 
     def _check_process(self, names: list[str]) -> None:

@@ -3,10 +3,20 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tasks.verifiers import arithmetic_steps, exact, korean, mathematics, reasoning, tag_format, tool_calls
+from tasks.verifiers import (
+    arithmetic_steps,
+    code,
+    exact,
+    instructions,
+    korean,
+    mathematics,
+    reasoning,
+    tag_format,
+    tool_calls,
+)
 from tasks.verifiers.answer_kinds import ExactVerifier, MathVerifier, ReasoningGymVerifier
-from tasks.verifiers.call_kinds import ToolCallsVerifier
-from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, KoreanVerifier
+from tasks.verifiers.call_kinds import CodeVerifier, ToolCallsVerifier
+from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, InstructionsVerifier, KoreanVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict
 
 VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
@@ -14,8 +24,10 @@ VERIFIERS: dict[type, Callable[[Any, ScoreItem], Verdict]] = {
     MathVerifier: mathematics.verify,
     ReasoningGymVerifier: reasoning.verify,
     FormatVerifier: tag_format.verify,
+    InstructionsVerifier: instructions.verify,
     KoreanVerifier: korean.verify,
     ArithmeticStepsVerifier: arithmetic_steps.verify,
+    CodeVerifier: code.verify,
     ToolCallsVerifier: tool_calls.verify,
 }
 

@@ -122,3 +122,20 @@ KOREAN_SETTINGS: dict[tuple[KoreanCheck, ...], tuple[str, ...]] = {
     ("speech_level", "spacing"): ("max_analysed_characters",),
 }
 """Checks and the settings that mean something with one of them only."""
+
+
+class InstructionsVerifier(Source):
+    """1.0 when the completion follows every instruction that a rule can check (those of IFEval), else 0.0.
+
+    The gold answer is JSON: ``{"instructions": [{"id": "keywords:existence", "keywords": ["a"]}, ...]}``; a row of IFEval
+    (``instruction_id_list`` and ``kwargs``) is read as it stands, there or in the prompt's metadata.
+    """
+
+    kind: Literal["instructions"]
+    name: str = named("instructions")
+    mode: Literal["strict", "loose"] = "strict"
+    """"loose": an instruction is followed when the text follows it with or without asterisks, first and last line."""
+    scoring: Literal["all", "fraction"] = "all"
+    """"fraction": the share of the instructions that are followed."""
+    reasoning_end: str = "</think>"
+    """What precedes the last of these is not looked at; "" looks at everything."""

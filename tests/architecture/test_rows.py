@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 # table -> (where the settings' union stands, or None)
 TABLES = {
     "tasks.verifiers.table:VERIFIERS": "tasks.verifiers.kinds:VerifierConfig",
+    "tasks.verifiers.instruction_checks:CHECKS": "tasks.verifiers.instruction_kinds:Instruction",
     "tasks.verifiers.steps:SPLITS": "tasks.verifiers.text_kinds:StepSplit",
     "tasks.rollout.engines:ENGINES": "tasks.rollout.config:EngineConfig",
     "tasks.curriculum.sources:SOURCES": "tasks.curriculum.config:PromptSource",

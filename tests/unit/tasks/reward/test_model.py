@@ -83,7 +83,7 @@ PAIR = LABELS[PairsConfig]
 
 
 def measure(model, rows):
-    return agreement(judge_rows(model, rows, PAIR, micro_batch_tokens=1000, max_tokens=50))
+    return agreement([each for _, each in judge_rows(model, rows, PAIR, micro_batch_tokens=1000, max_tokens=50)])
 
 
 def pair(name, chosen, rejected, replayed=False):

@@ -49,7 +49,7 @@ def test_fresh_and_replayed_rows_are_marked_and_distinct():
     assert [each["is_replayed"] for each in rows] == [False] * 9 + [True] * 10
     assert len({each["label_id"] for each in rows}) == 19
     assert {each["label_id"] for each in rows[9:]} <= {each["label_id"] for each in HISTORY}
-    assert metrics == {"num_fresh": 9, "num_replayed": 10, "num_history": 100}
+    assert metrics == {"num_fresh": 9, "num_replayed": 10, "num_history": 100, "num_anchor_rows_left_out": 0}
 
 
 def test_the_draw_depends_on_the_seed_and_not_on_the_order_of_the_history():

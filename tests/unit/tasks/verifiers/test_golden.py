@@ -32,8 +32,15 @@ def kind_of(settings):
     return settings.model_fields["kind"].annotation.__args__[0]
 
 
+SANDBOXED = {"code"}
+
 CASES = [
-    pytest.param(kind, case, id=f"{kind}:{number}:{case['completion'][:40]}")
+    pytest.param(
+        kind,
+        case,
+        id=f"{kind}:{number}:{case['completion'][:40]}",
+        marks=[pytest.mark.sandbox] if kind in SANDBOXED else [],
+    )
     for kind, cases in GOLDEN.items()
     for number, case in enumerate(cases, 1)
 ]
