@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import iterations, lock, registry, summaries, tables
+from storage import iterations, lock, registry, reports, summaries, tables
 from storage.mlflow_client import client
 
 pytestmark = pytest.mark.orchestration
@@ -138,7 +138,45 @@ def test_every_policy_differs_from_its_reference(store):
     assert [record.reference.digest for record in iterations.records(store, "small")][1:] == digests[:2]
 
 
+def test_every_iteration_has_its_report_beside_it_and_in_mlflow(store):
+    mlflow = client(store)
+    experiment = mlflow.get_experiment_by_name("small").experiment_id
+    runs = {run.data.tags["grpo.iteration"]: run.info.run_id for run in mlflow.search_runs([experiment])}
+    for iteration in range(3):
+        path = reports.report_path(store, "small", iteration)
+        page = path.read_text(encoding="utf-8")
+        assert f"<title>small · iteration {iteration}</title>" in page
+        assert page.count("<tr class=") == iteration + 1
+        assert "&lt;answer&gt;" in page
+        assert "<answer>" not in page
+        assert Path(mlflow.download_artifacts(runs[str(iteration)], "report.html")).read_bytes() == path.read_bytes()
+
+
+def test_verifier_and_reward_model_are_compared_on_the_held_out_completions(store):
+    for record in iterations.records(store, "small"):
+        rewards = tables.read(tables.ref_at(Path(record.tables["evaluation"].uri).parent / "rewards"))
+        gap = sum(row["reward_model_reward"] - row["is_correct"] for row in rewards) / len(rewards)
+        assert record.metrics["evaluation/reward_model_gap"] == pytest.approx(gap)
+        assert record.metrics["evaluation/num_agreement_rows"] == len(rewards) == 32
+        assert (record.alarm, record.best_iteration) == ("", 0)  # the scripted engine's accuracy never changes
+
+
 class TestCommandLine:
+    def test_report_writes_the_page_anew_and_prints_where_it_is(self, uninterrupted):
+        path = reports.report_path(uninterrupted.store, "small", 1)
+        before = path.read_bytes()
+        path.unlink()
+        done = uninterrupted("report", "small", "--iteration", "1")
+        assert done.stdout == f"{path}\n", done.stderr
+        assert path.read_bytes() == before
+        assert uninterrupted("report", "small").stdout.strip().endswith("iteration-0002/report.html")
+
+    def test_show_tells_where_verifier_and_reward_model_disagree(self, uninterrupted):
+        table = str(uninterrupted.store / "small" / "iteration-0001" / "evaluation" / "rewards")
+        shown = uninterrupted("show", table, "--disagree", "--num", "2").stdout
+        assert shown.count("apart by 0.") == 2
+        assert "30 more rows" in shown
+
     def test_lineage_and_show_print_what_is_there(self, uninterrupted):
         listed = uninterrupted("lineage").stdout
         assert "small" in listed
@@ -185,6 +223,9 @@ class TestCommandLine:
                 "4256 prompts leave none",
             ),
             (["lineage", "nothing"], 2, "no lineage 'nothing'"),
+            (["show", "/none", "--best", "--disagree"], 2, "take one of --best, --worst and --disagree"),
+            (["report", "nothing"], 2, "no lineage 'nothing'"),
+            (["report", "small", "--iteration", "9"], 2, "not 9"),
             (["show", "/none"], 1, "no committed table"),
         ],
     )

@@ -106,6 +106,8 @@ def test_seventeen_kills_change_nothing(prefect_url, recipe, tmp_path_factory, t
             del row["seconds"]
     assert summaries[0] == summaries[1]
     assert [row["iteration"] for row in summaries[1]["iterations"]] == [1, 2]
+    for path in sorted(straight.store.glob("small/iteration-*/report.html")):
+        assert (killed.store / path.relative_to(straight.store)).read_bytes() == path.read_bytes()
     for role in ("policy", "reward"):
         assert [each.version for each in registry.versions(killed.store, "small", role)] == [1, 2, 3]
     mlflow = client(killed.store)

@@ -136,8 +136,8 @@ def record_fully(place, iteration, last):
     )
     named = {
         "prompts": table(here, "prompts"),
-        "pairs": table(here, "pairs"),
-        "reward_training": table(here, "reward_training", num_fresh=1.0, num_replayed=0.0),
+        "labels": table(here, "pairs"),
+        "reward_training": table(here, "mixed_pairs", num_fresh=1.0, num_replayed=0.0),
         "evaluation": measured,
     }
     if last is None:
