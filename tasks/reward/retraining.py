@@ -52,7 +52,7 @@ def retrain(
 
     Metrics: those of the training and the calibration; accuracy, auc and num_labels of the ``heldout``, ``fresh``,
     ``replayed`` and ``anchor`` rows, each ``_before`` and ``_after``; the length correlations of the held-out ones;
-    anchor_difference with its interval (anchor_low, anchor_high) and is_refused (1 or 0), without an anchor set 0 alone.
+    anchor_difference with its interval (anchor_low, anchor_high) and is_refused (1 or 0), with too few anchor prompts 0 alone.
     """
     sets = {
         "heldout": heldout,
