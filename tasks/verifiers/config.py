@@ -29,9 +29,10 @@ class ScoringConfig(Frozen):
     num_workers: int = Field(default=1, ge=1, le=64)
     """Verifier child processes."""
     row_deadline_seconds: float = Field(default=5.0, gt=0)
-    """A row that takes longer has its process killed and status ``timeout``."""
+    """A row that takes longer has its process killed and status ``timeout``; a verifier's deadline_seconds goes before."""
     max_failed_share: float = Field(default=0.05, ge=0, le=1)
-    """Share of rows with status ``error`` or ``timeout`` above which the stage fails."""
+    """Share of a source's rows with status ``error`` or ``timeout`` above which the stage fails, as soon as that is certain;
+    or when each of its first 64 rows failed, unless this is 1."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,6 +54,14 @@ class ScoringConfig(Frozen):
             raise ValueError(f"correctness {self.correctness!r} names no verifier; there are {names}")
         if self.process is not None:
             self._check_process(names)
+        for verifier in self.verifiers:
+            allowed = verifier.deadline_seconds or self.row_deadline_seconds
+            if verifier.longest_seconds >= allowed:
+                raise ValueError(
+                    f"verifier {verifier.name!r} may wait {verifier.longest_seconds:g} s for its calls and retries, but its "
+                    f"row is stopped after {allowed:g} s; set its deadline_seconds above that, or lower timeout_seconds "
+                    "or max_retries"
+                )
         return self
 
     def _check_process(self, names: list[str]) -> None:
