@@ -144,24 +144,27 @@ class _Fault(Exception):
 
 
 async def _ask(config: JudgeVerifier, payload: dict[str, Any], key: str | None, spent: _Spent) -> Verdict:
+    """Calls and waits, which together never take longer than ``config.longest_seconds``: the last one gets what is left."""
+    end = spent.started + config.longest_seconds
     for attempt in range(config.max_retries + 1):
         spent.num_calls += 1
         try:
-            return await _call(config, payload, key, spent)
+            return await _call(config, payload, key, spent, min(config.timeout_seconds, end - time.monotonic()))
         except _Fault as fault:
             wait = max(config.backoff_seconds * 2**attempt, fault.retry_after)
-            left = config.longest_seconds - (time.monotonic() - spent.started) - config.timeout_seconds
             if fault.is_final or attempt == config.max_retries:
                 return failed(f"{fault.reason} (call {attempt + 1})")
-            if wait > left + 1e-3:
+            if wait >= end - time.monotonic():
                 return failed(f"{fault.reason}; it asks to wait {wait:g} s, longer than the retries may take")
             await asyncio.sleep(wait)
     raise AssertionError("the last attempt returns")
 
 
-async def _call(config: JudgeVerifier, payload: dict[str, Any], key: str | None, spent: _Spent) -> Verdict:
+async def _call(
+    config: JudgeVerifier, payload: dict[str, Any], key: str | None, spent: _Spent, seconds: float
+) -> Verdict:
     try:
-        async with asyncio.timeout(config.timeout_seconds):  # of the whole call: a server may send a byte now and then
+        async with asyncio.timeout(seconds):  # of the whole call: a server may send a byte now and then
             status, headers, body = await _post(config, payload, key)
     except TimeoutError:
         raise _Fault(f"the judge gave no answer within {config.timeout_seconds:g} s") from None
