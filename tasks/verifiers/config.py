@@ -29,9 +29,10 @@ class ScoringConfig(Frozen):
     num_workers: int = Field(default=1, ge=1, le=64)
     """Verifier child processes."""
     row_deadline_seconds: float = Field(default=5.0, gt=0)
-    """A row that takes longer has its process killed and status ``timeout``."""
+    """A row that takes longer has its process killed and status ``timeout``; a verifier's deadline_seconds goes before."""
     max_failed_share: float = Field(default=0.05, ge=0, le=1)
-    """Share of rows with status ``error`` or ``timeout`` above which the stage fails."""
+    """Share of a source's rows with status ``error`` or ``timeout`` above which the stage fails, as soon as that is certain;
+    or when each of its first 64 rows failed, unless this is 1."""
 
     @model_validator(mode="before")
     @classmethod

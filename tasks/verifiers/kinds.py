@@ -12,7 +12,7 @@ from tasks.verifiers.answer_kinds import (
     ReasoningGymVerifier,
     RegexVerifier,
 )
-from tasks.verifiers.call_kinds import CodeVerifier, ToolCallsVerifier
+from tasks.verifiers.call_kinds import CodeVerifier, FunctionVerifier, JudgeVerifier, ToolCallsVerifier
 from tasks.verifiers.text_kinds import ArithmeticStepsVerifier, FormatVerifier, InstructionsVerifier, KoreanVerifier
 
 VerifierConfig = Annotated[
@@ -27,6 +27,8 @@ VerifierConfig = Annotated[
     | KoreanVerifier
     | ArithmeticStepsVerifier
     | CodeVerifier
-    | ToolCallsVerifier,
+    | ToolCallsVerifier
+    | FunctionVerifier
+    | JudgeVerifier,
     Field(discriminator="kind"),
 ]
