@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from tasks.curriculum.config import PromptFormat
 from tasks.curriculum.ingest import written
 from tasks.curriculum.keys import prompt_key
@@ -14,6 +16,7 @@ from tasks.curriculum.raw import RawPrompt
 from tasks.reward.step_files import StepSolution
 from tasks.reward.step_kinds import StepFileConfig
 from tasks.reward.step_plan import PrefixLengths
+from tasks.rollout.prompting import decode_completion, encode_prompt, eos_token_ids, prefix_lengths
 from tasks.verifiers.steps import on_tokens
 
 UNKNOWN = 2.0
@@ -33,6 +36,18 @@ class Coding:
     decode: Callable[[Sequence[int]], str]
     prefix_lengths: PrefixLengths
     eos_id: int | None
+
+
+def coding_of(tokenizer: PreTrainedTokenizerBase) -> Coding:
+    """How the policy's rollouts are written and read with this tokenizer."""
+    eos_ids = eos_token_ids(None, tokenizer)
+    return Coding(
+        encode_prompt=lambda prompt, is_chat: encode_prompt(tokenizer, prompt, is_chat),
+        encode=lambda text: [int(each) for each in tokenizer(text, add_special_tokens=False)["input_ids"]],
+        decode=lambda ids: decode_completion(tokenizer, ids, eos_ids),
+        prefix_lengths=prefix_lengths(tokenizer, eos_ids),
+        eos_id=tokenizer.eos_token_id,
+    )
 
 
 def file_label_rows(
