@@ -65,8 +65,11 @@ class StepsConfig(Frozen):
     """Completions sampled after each labelled step; the last step needs none."""
     steps_per_completion: int = Field(default=8, ge=1)
     """At most so many steps of a completion get a label: its last one, and others evenly spaced from its first."""
-    completions_per_group: int = Field(default=4, ge=1)
+    completions_per_group: int = Field(default=2, ge=1)
     """At most so many distinct completions of a group get labels, drawn by hash."""
+    max_groups: int = Field(default=128, ge=1)
+    """At most so many groups of an iteration, and as many of an evaluation, get labels, drawn by hash. The budget is
+    max_groups * completions_per_group * (steps_per_completion - 1) * continuations completions at most."""
     reduction: Reduction = "min"
     initial: StepFileConfig | None = None
     """Labels that the first reward model learns from, beside those of the first policy's completions."""

@@ -1,65 +1,28 @@
-"""How well a process reward model tells right steps from wrong ones."""
+"""Whether a process reward model finds the place where a solution goes wrong."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tasks.reward.scorer import auc
-
-THRESHOLD = 0.5
-"""A step counts as right from this label, or this probability, on."""
-
-Steps = Sequence[Sequence[float]]
+from tasks.reward.examples import Judged
 
 
-def step_metrics(probabilities: Steps, labels: Steps) -> dict[str, float]:
-    """Over all steps: their AUC and accuracy; over completions: ``first_wrong_step``.
-
-    A soft label counts as right from 0.5 on. What needs both right and wrong steps is missing without them, everything is
-    without any step.
-
-    Args:
-        probabilities, labels: per completion one number in [0, 1] per labelled step.
-
-    Raises:
-        ValueError: a completion has not one probability per label.
-    """
-    for each, given in zip(probabilities, labels, strict=True):
-        if len(each) != len(given):
-            raise ValueError(f"{len(each)} probabilities for {len(given)} step labels")
-    pairs = [
-        (each, label)
-        for row, given in zip(probabilities, labels, strict=True)
-        for each, label in zip(row, given, strict=True)
-    ]
-    if not pairs:
-        return {}
-    agreed = [(each >= THRESHOLD) == (label >= THRESHOLD) for each, label in pairs]
-    metrics = {"num_steps": float(len(pairs)), "step_accuracy": math.fsum(agreed) / len(agreed)}
-    right = [each for each, label in pairs if label >= THRESHOLD]
-    wrong = [each for each, label in pairs if label < THRESHOLD]
-    metrics["share_right_steps"] = len(right) / len(pairs)
-    if right and wrong:
-        metrics["step_auc"] = auc(right, wrong)
-    return metrics | first_wrong_step(probabilities, labels)
-
-
-def first_wrong_step(probabilities: Steps, labels: Steps) -> dict[str, float]:
+def first_wrong_step(judged: Sequence[Judged]) -> dict[str, float]:
     """Whether the first wrong step is found where there is one, and none is claimed where there is none.
 
-        found = share of the wrong completions whose first step below 0.5 is the one labelled so first
-        none = share of the right completions without a step below 0.5
-        F1 = 2 found none / (found + none), 0 when both are 0
+        first_wrong_found = share of the wrong completions whose first step of probability <= 1/2 is the one so labelled
+        no_wrong_claimed = share of the right completions without a step of probability <= 1/2
+        first_wrong_f1 = 2 found none / (found + none), 0 when both are 0
 
-    A completion is wrong when one of its labelled steps is. Each share is missing without completions of its kind, and F1
-    without either.
+    A completion is wrong when one of its labelled steps is (label <= 1/2); steps without a label take no part. Each share
+    is missing without completions of its kind, and F1 without either.
 
+    Args:
+        judged: one per completion; ``logits`` and ``targets`` are those of its labelled steps, in order.
     Source: ProcessBench, arXiv:2412.06559 (accuracy on erroneous and on correct samples, their harmonic mean).
     """
     hits: dict[bool, list[bool]] = {True: [], False: []}
-    for each, given in zip(probabilities, labels, strict=True):
-        if given:
-            truth = _first_below(given)
-            hits[truth is None].append(_first_below(each) == truth)
+    for each in judged:
+        truth = _first(target <= 0.5 for target in each.targets)
+        hits[truth is None].append(_first(logit <= 0 for logit in each.logits) == truth)
     metrics = {
         name: sum(hits[is_right]) / len(hits[is_right])
         for name, is_right in (("first_wrong_found", False), ("no_wrong_claimed", True))
@@ -71,5 +34,5 @@ def first_wrong_step(probabilities: Steps, labels: Steps) -> dict[str, float]:
     return metrics
 
 
-def _first_below(values: Sequence[float]) -> int | None:
-    return next((index for index, value in enumerate(values) if value < THRESHOLD), None)
+def _first(are_wrong: Iterable[bool]) -> int | None:
+    return next((index for index, is_wrong in enumerate(are_wrong) if is_wrong), None)

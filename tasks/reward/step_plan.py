@@ -51,9 +51,9 @@ class Plan:
 def plan_steps(completions: Sequence[Row], config: StepsConfig, prefix_lengths: PrefixLengths, *, seed: int) -> Plan:
     """The completions whose steps get labels, and what has to be continued.
 
-    Of each group ``completions_per_group`` distinct completions, those whose hash of (seed, group, sample) is smallest;
-    a completion without text, or one that the engine gave up on, has no steps and is not drawn. Equal prefixes of one
-    group are one prefix.
+    Of ``max_groups`` groups ``completions_per_group`` distinct completions each, those whose hashes of (seed, group) and
+    (seed, group, sample) are smallest; a completion without text, or one that the engine gave up on, has no steps and is
+    not drawn. Equal prefixes of one group are one prefix.
 
     Raises:
         ValueError: a (group, sample) comes twice.
@@ -67,7 +67,8 @@ def plan_steps(completions: Sequence[Row], config: StepsConfig, prefix_lengths: 
     traced: list[Traced] = []
     prefixes: dict[str, Prefix] = {}
     num_steps = num_wanted = 0
-    for group_id in sorted(groups):
+    drawn = sorted(groups, key=lambda group_id: derive_seed(seed, group_id))[: config.max_groups]
+    for group_id in sorted(drawn):
         for row in _drawn(groups[group_id], config.completions_per_group, seed):
             ids = row["completion_token_ids"]
             ends = token_ends(len(ids), cut(row["text"], config.split), prefix_lengths(ids))
@@ -81,6 +82,7 @@ def plan_steps(completions: Sequence[Row], config: StepsConfig, prefix_lengths: 
         traced,
         prefixes,
         {
+            "num_groups": float(len(drawn)),
             "num_completions": float(len(traced)),
             "num_without_steps": float(len(completions) - sum(map(len, groups.values()))),
             "num_steps": float(num_steps),

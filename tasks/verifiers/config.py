@@ -74,3 +74,8 @@ class ScoringConfig(Frozen):
         """The sources that count towards the reward, by name: those whose weight is not 0."""
         every = [*(verifier.weight for verifier in self.verifiers), self.reward_model_weight]
         return {name: weight for name, weight in zip(self.sources, every, strict=True) if weight != 0}
+
+    def correctness_only(self) -> "ScoringConfig":
+        """The same, less every source but the one that decides correctness."""
+        deciding = tuple(verifier for verifier in self.verifiers if verifier.name == self.correctness)
+        return self.model_copy(update={"verifiers": deciding, "process": None, "reward_model_weight": 0.0})

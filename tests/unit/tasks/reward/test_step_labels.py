@@ -91,6 +91,15 @@ def test_the_completions_of_a_group_are_drawn_by_hash_not_by_order():
     assert len({tuple(each.completion["sample_index"] for each in other.traced) for other in others}) > 1
 
 
+def test_the_groups_that_get_labels_are_drawn_by_hash_not_by_order():
+    rows = [completion("a,b", f"g{index}") for index in range(10)]
+    drawn = [each.completion["group_id"] for each in plan(*rows, max_groups=3).traced]
+    assert drawn == [each.completion["group_id"] for each in plan(*rows[::-1], max_groups=3).traced]
+    assert len(drawn) == 3
+    others = [plan_steps(rows, config(max_groups=3), by_character, seed=seed) for seed in range(8)]
+    assert len({tuple(each.completion["group_id"] for each in other.traced) for other in others}) > 1
+
+
 @pytest.mark.parametrize(
     ("num_steps", "most", "expected"),
     [

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from tasks.policy.characters import build_tokenizer
-from tasks.reward.process_head import ProcessRewardModel
+from tasks.reward.head import RewardModel
+from tasks.reward.scorer import score_sequences
+from tasks.reward.step_examples import step_sequence
 from tasks.reward.step_kinds import StepsConfig
-from tasks.reward.step_scorer import REDUCTIONS, probability, score_steps, step_logits, step_sequence
+from tasks.reward.step_scorer import REDUCTIONS, score_steps
 from tasks.rollout.prompting import eos_token_ids, prefix_lengths
 from tests.conftest import make_llama
 
@@ -19,7 +21,7 @@ LENGTHS = prefix_lengths(TOKENIZER, eos_token_ids(None, TOKENIZER))
 @pytest.fixture
 def model(tmp_path):
     make_llama().save_pretrained(tmp_path)
-    return ProcessRewardModel.from_policy(tmp_path, device="cpu", seed=0)
+    return RewardModel.from_policy(tmp_path, device="cpu", seed=0)
 
 
 def config(**changes):
@@ -54,11 +56,12 @@ def test_steps_end_where_their_text_ends_and_the_last_one_at_the_last_token(mode
     assert (verdicts[0].reward, verdicts[1].reward) == (min(steps[0].rewards), steps[1].rewards[0])
 
 
-def test_a_steps_reward_is_the_sigmoid_of_the_logit_that_training_reads(model):
+def test_a_steps_reward_is_the_sigmoid_of_the_logit_that_training_reads_over_the_temperature(model):
+    model.temperature = 2.0
     _, steps = score(model, ROWS)
-    sequence = step_sequence([1, 9], ROWS[0]["completion_token_ids"], [6, 12, 16], 100)
-    logits = step_logits(model, [sequence], micro_batch_tokens=1)[0]
-    assert steps[0].rewards == pytest.approx([1 / (1 + math.exp(-each)) for each in logits], abs=1e-6)
+    ids, positions = step_sequence([1, 9], ROWS[0]["completion_token_ids"], [6, 12, 16], 100)
+    logits = score_sequences(model, [ids], [positions], micro_batch_tokens=1)[0]
+    assert steps[0].rewards == pytest.approx([1 / (1 + math.exp(-each / 2)) for each in logits], abs=1e-6)
 
 
 def test_a_completion_that_the_model_can_not_read_to_its_end_is_unscored_not_cut(model):
@@ -91,10 +94,3 @@ def test_the_setting_chooses_the_reduction(model):
     for name, reduction in REDUCTIONS.items():
         verdicts, _ = score(model, ROWS, reduction=name)
         assert verdicts[0].reward == reduction(steps[0].rewards)
-
-
-@pytest.mark.parametrize(
-    ("logit", "expected"), [(0.0, 0.5), (math.log(3), 0.75), (-math.log(3), 0.25), (1e4, 1.0), (-1e4, 0.0)]
-)
-def test_a_probability_is_the_sigmoid_and_never_overflows(logit, expected):
-    assert probability(logit) == pytest.approx(expected, abs=1e-15)
