@@ -15,7 +15,7 @@ _WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed)\s*\{([^{}]*)\}")
 _LETTER = re.compile(rf"[(\[]?\s*([{LETTERS}])\s*[)\]]?\s*[.:]?")
 _LETTER_AND_TEXT = re.compile(rf"(?:[(\[]\s*([{LETTERS}])\s*[)\]]|([{LETTERS}])\s*[).:])\s*[.:]?\s*(\S.*)", re.DOTALL)
 _STATED = re.compile(
-    rf"(?:\banswer\s*(?:is|:)|정답\s*(?:은|:)|답\s*(?:은|:))\s*:?\s*(?:option\s+)?\**\s*([(\[]?[{LETTERS}][)\]]?)(?![\w'’])",
+    rf"(?:\banswer\s*(?:is|:)|정답\s*(?:은|:)|답\s*(?:은|:))\s*:?\s*(?:option\s+)?\**\s*([(\[]?[{LETTERS}][)\]]?)(?![A-Za-z0-9_'’])",
     re.IGNORECASE,
 )
 
