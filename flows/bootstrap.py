@@ -4,12 +4,12 @@ from prefect import flow
 
 from flows.config import PipelineConfig
 from flows.evaluate_policy import evaluate_policy
+from flows.label_completions import label_completions
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.draw_anchor import draw_anchor
 from tasks.generate import generate
 from tasks.ingest_prompts import ingest_prompts
-from tasks.label_samples import label_samples
 from tasks.mix_replay import mix_replay
 from tasks.record import record_bootstrap
 from tasks.report import open_iteration
@@ -70,13 +70,5 @@ def initial_labels(place: Place, config: PipelineConfig, prompts: DatasetRef, po
         config.rollout.group_size,
         derive_seed(seed, "initial-rollouts"),
     )
-    rewards = score(here, selection, completions, policy, None, config.scoring, reward.training, config.machine)
-    return label_samples(
-        place,
-        prompts,
-        [completions],
-        [rewards],
-        reward.labels,
-        config.scoring.correctness,
-        derive_seed(seed, 0, "labels"),
-    )
+    rewards = score(here, selection, completions, policy, None, config.scoring, reward, config.machine)
+    return label_completions(place, config, prompts, [completions], [rewards], policy, derive_seed(seed, 0, "labels"))

@@ -10,7 +10,7 @@ from tasks.reward.config import RewardModelConfig
 from tasks.rollout.config import RolloutConfig
 from tasks.runtime.config import MachineConfig
 from tasks.values.frozen import Frozen
-from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.config import MODEL, ScoringConfig
 
 
 class PipelineConfig(Frozen):
@@ -42,6 +42,12 @@ class PipelineConfig(Frozen):
             raise ValueError(f"update.minibatch_completions {mini} exceeds the {total} completions of a step")
         if self.update.advantages.kind == "process" and self.scoring.process is None:
             raise ValueError(
-                "process advantages need step rewards: name the verifier that gives them in scoring.process"
+                "process advantages need step rewards: name the verifier that gives them in scoring.process, or "
+                '"reward_model" with reward_model.labels.kind = "steps"'
+            )
+        if self.scoring.process == MODEL and self.reward_model.steps is None:
+            raise ValueError(
+                f'scoring.process "reward_model" needs a process reward model: set reward_model.labels.kind to "steps", not '
+                f'"{self.reward_model.labels.kind}", or name a verifier that gives steps'
             )
         return self

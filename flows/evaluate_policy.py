@@ -22,7 +22,7 @@ def evaluate_policy(
 ) -> Measured:
     """Every evaluation of a lineage uses the same prompts and seeds, so that two policies are compared in pairs."""
     engine, sampling, machine = config.rollout.engine, config.rollout.sampling, config.machine
-    reading = config.reward_model.training
+    reward = config.reward_model
     selection = select_heldout_prompts(place, prompts)
     completions = generate(
         place,
@@ -34,11 +34,11 @@ def evaluate_policy(
         config.evaluation.num_samples,
         derive_seed(config.seed, "evaluation"),
     )
-    rewards = score(place, selection, completions, policy, reward_model, config.scoring, reading, machine)
+    rewards = score(place, selection, completions, policy, reward_model, config.scoring, reward, machine)
     greedy_place = place.at(iteration=place.iteration, section=f"{place.section}-greedy")
     greedy_completions = generate_greedily(greedy_place, selection, policy, engine, sampling, machine)
     greedy_rewards = score(
-        greedy_place, selection, greedy_completions, policy, reward_model, config.scoring, reading, machine
+        greedy_place, selection, greedy_completions, policy, reward_model, config.scoring, reward, machine
     )
     evaluation = evaluate(place, completions, rewards, greedy_rewards, config.evaluation)
     return Measured(evaluation=evaluation, completions=completions, rewards=rewards)

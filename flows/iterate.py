@@ -158,7 +158,7 @@ def draw_round(
         models.sampler,
         last.reward,
         config.scoring,
-        config.reward_model.training,
+        config.reward_model,
         machine,
     )
     samples = build_samples(

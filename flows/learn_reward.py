@@ -2,9 +2,9 @@
 
 from flows.config import PipelineConfig
 from flows.evaluate_policy import Measured
+from flows.label_completions import label_completions
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
-from tasks.label_samples import label_samples
 from tasks.lineage import label_history
 from tasks.mix_replay import mix_replay
 from tasks.promote_reward import RewardChoice, promote_reward
@@ -31,14 +31,14 @@ def learn_reward(
     A refused model stays where it was made: the loop, and the next retraining, go on with the last good one.
     """
     seed, prompts, reward = config.seed, last.tables["prompts"], config.reward_model
-    source, anchor = config.scoring.correctness, last.tables["anchor"]
-    labels = label_samples(
+    policy, anchor = steps[-1].policy, last.tables["anchor"]
+    labels = label_completions(
         place,
+        config,
         prompts,
         [each.completions for step in steps for each in step.rounds],
         [each.rewards for step in steps for each in step.rounds],
-        reward.labels,
-        source,
+        policy,
         derive_seed(seed, place.iteration, "labels"),
     )
     training = mix_replay(
@@ -51,13 +51,13 @@ def learn_reward(
         reward.replay,
         derive_seed(seed, place.iteration, "replay"),
     )
-    heldout_labels = label_samples(
+    heldout_labels = label_completions(
         place.at(iteration=place.iteration, section="evaluation"),
+        config,
         prompts,
         [measured.completions],
         [measured.rewards],
-        reward.labels,
-        source,
+        policy,
         derive_seed(seed, "evaluation-labels"),
     )
     candidate = retrain_reward(

@@ -68,7 +68,7 @@ def alarm_lines(summary: dict[str, Any]) -> list[str]:
 def where_next(out: Console, root: Path, lineage: str) -> None:
     """Where to look at what a run left."""
     folder = root / lineage
-    last = sorted(folder.glob("iteration-*/step-*/rewards"))
+    last = sorted(folder.glob("iteration-*/step-[0-9]*/rewards"))
     lines = [f"igrpo lineage {lineage}", "igrpo ui"]
     if last:
         lines.insert(0, f"igrpo show {last[-1]} --best")

@@ -14,8 +14,10 @@ TableName = Literal[
     "samples",
     "pairs",
     "points",
+    "step_labels",
     "mixed_pairs",
     "mixed_points",
+    "mixed_step_labels",
     "evaluation",
 ]
 Role = Literal["policy", "reward", "critic"]

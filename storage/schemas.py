@@ -115,6 +115,17 @@ PAIRS = pa.schema(
 # Single completions, each right (1), wrong (0) or something between.
 POINTS = pa.schema([*_LABEL_KEY, _required("completion_token_ids", IDS), _required("label", pa.float64())])
 
+# Completions with labels in [0, 1] at the ends of (some of) their steps: positions within the completion, from 0.
+STEP_LABELS = pa.schema(
+    [
+        *_LABEL_KEY,
+        _required("completion_token_ids", IDS),
+        _required("step_ends", IDS),
+        _required("step_labels", pa.list_(pa.float64())),
+        _required("num_continuations", pa.int32()),  # scored ones behind the labels; 0 for labels from a file
+    ]
+)
+
 
 def _mixed(labels: pa.Schema) -> pa.Schema:
     """What the reward model trains on: new labels and replayed ones."""
@@ -141,8 +152,10 @@ TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
     "pairs": PAIRS,
     "points": POINTS,
+    "step_labels": STEP_LABELS,
     "mixed_pairs": _mixed(PAIRS),
     "mixed_points": _mixed(POINTS),
+    "mixed_step_labels": _mixed(STEP_LABELS),
     "evaluation": EVALUATION,
 }
 

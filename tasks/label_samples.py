@@ -22,6 +22,7 @@ def label_samples(
 ) -> DatasetRef:
     """The labels table of ``config``'s kind: what the verifier ``source`` says of the completions of each group."""
     kind = kind_of(config)
+    assert kind.from_rows is not None, "steps are labelled by label_steps"
     inputs = {"prompts": prompts.digest}
     for index, (completed, rewarded) in enumerate(zip(completions, rewards, strict=True)):
         inputs[f"completions_{index:03d}"] = completed.digest

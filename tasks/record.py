@@ -141,6 +141,7 @@ def _iteration_metrics(
 ) -> dict[str, float]:
     metrics = {f"evaluation/{name}": value for name, value in tables.metrics_of(tables_by_name["evaluation"]).items()}
     metrics |= {f"reward_model/{name}": value for name, value in checkpoints.metrics_of(reward_model).items()}
+    metrics |= {f"labels/{name}": value for name, value in tables.metrics_of(tables_by_name["labels"]).items()}
     metrics |= {f"replay/{name}": value for name, value in tables.metrics_of(tables_by_name["reward_training"]).items()}
     metrics |= {f"promotion/{name}": value for name, value in champion.metrics.items()}
     metrics["alarm/is_standing"] = float(bool(champion.alarm))

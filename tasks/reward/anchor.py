@@ -10,6 +10,8 @@ from tasks.values.seeds import derive_seed
 
 MAX_SHARE_PARTS = 5
 """The anchor set takes at most one part of so many of the initial labels."""
+MIN_PROMPTS = 10
+"""Anchor prompts below which nothing is compared: a bootstrap of a few prompts knows no doubt."""
 
 Row = Mapping[str, Any]
 
@@ -45,7 +47,7 @@ def anchor_rows(labels: Sequence[Row], config: AnchorConfig, *, seed: int) -> li
 def verdict_of(metrics: Mapping[str, float], config: AnchorConfig) -> tuple[bool, str]:
     """Whether a retraining with these metrics was refused, and the evidence in one sentence."""
     if "anchor_difference" not in metrics:
-        return False, "there is no anchor set to compare on"
+        return False, f"fewer than {MIN_PROMPTS} anchor prompts, too few to compare on"
     is_refused = metrics["is_refused"] == 1.0
     interval = f"{metrics['anchor_difference']:+.3f} [{metrics['anchor_low']:+.3f}, {metrics['anchor_high']:+.3f}]"
     sentence = (
@@ -59,7 +61,7 @@ def compare(
     before: Mapping[str, float], after: Mapping[str, float], config: AnchorConfig, *, seed: int
 ) -> AnchorDecision | None:
     """Refuse a model whose accuracy on the anchor set is worse than the last good one's beyond doubt: the whole paired
-    bootstrap interval of the difference lies below -margin. None without an anchor set: nothing is known then.
+    bootstrap interval of the difference lies below -margin. None with fewer than 10 anchor prompts: nothing is known then.
 
     Args:
         before, after: anchor prompt -> share of its labels that the last good and the retrained model call right; a
@@ -67,7 +69,7 @@ def compare(
     """
     if before.keys() != after.keys():
         raise ValueError(f"the models were measured on {len(before)} and {len(after)} prompts, not on the same ones")
-    if not before:
+    if len(before) < MIN_PROMPTS:
         return None
     found = paired_bootstrap(
         [after[prompt] - before[prompt] for prompt in sorted(before)],

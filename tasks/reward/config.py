@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tasks.reward.step_kinds import StepsConfig
 from tasks.values.frozen import Frozen
 from tasks.values.optimiser import OptimiserConfig
 
@@ -24,7 +25,7 @@ class PointsConfig(Frozen):
     max_points_per_group: int = Field(default=8, ge=1)
 
 
-LabelsConfig = Annotated[PairsConfig | PointsConfig, Field(discriminator="kind")]
+LabelsConfig = Annotated[PairsConfig | PointsConfig | StepsConfig, Field(discriminator="kind")]
 
 
 class HistoryReplay(Frozen):
@@ -85,3 +86,8 @@ class RewardModelConfig(Frozen):
     calibration: CalibrationConfig = CalibrationConfig()
     num_initial_prompts: int = Field(ge=1)
     """Training prompts whose completions by the first policy make the initial reward model's training set."""
+
+    @property
+    def steps(self) -> StepsConfig | None:
+        """The labels of a process reward model, None for an outcome reward model."""
+        return self.labels if isinstance(self.labels, StepsConfig) else None

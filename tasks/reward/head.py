@@ -66,8 +66,10 @@ class RewardModel(ScalarHeadModel):
                 raise ValueError(f"row {row} has {length} tokens and is to be read at {list(given)}")
         rows = [row for row, given in enumerate(positions) for _ in given]
         at = [position for given in positions for position in given]
-        device = lengths_B.device
-        return self._read(input_ids_BT, lengths_B, torch.tensor(rows, device=device), torch.tensor(at, device=device))
+        rows_N, positions_N = torch.tensor(
+            [rows, at], dtype=torch.long, device=lengths_B.device
+        )  # long also when empty
+        return self._read(input_ids_BT, lengths_B, rows_N, positions_N)
 
     def _read(self, input_ids_BT: Tensor, lengths_B: Tensor, rows_N: Tensor, positions_N: Tensor) -> Tensor:
         hidden_BTD = self.hidden(input_ids_BT, lengths_B)

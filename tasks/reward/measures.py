@@ -9,6 +9,7 @@ from tasks.reward.head import RewardModel
 from tasks.reward.label_kinds import LabelKind
 from tasks.reward.scorer import score_examples
 from tasks.runtime.optimiser import NonFinite
+from tasks.values.ranks import auc, spearman
 
 Row = Mapping[str, Any]
 
@@ -42,8 +43,8 @@ def agreement(judged: Sequence[Judged]) -> dict[str, float]:
     scored = [(score, label) for each in judged for score, label in zip(each.scores, each.labels, strict=True)]
     positive = [score for score, label in scored if label > 0.5]
     negative = [score for score, label in scored if label <= 0.5]
-    if positive and negative:
-        metrics["auc"] = auc(positive, negative)
+    if (found := auc(positive, negative)) is not None:
+        metrics["auc"] = found
     return metrics
 
 
@@ -73,52 +74,3 @@ def length_correlations(judged: Sequence[Judged]) -> dict[str, float]:
     labels = [label for each in judged for label in each.labels]
     found = {"length_correlation": spearman(scores, lengths), "label_length_correlation": spearman(labels, lengths)}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Pearson's correlation of the ranks, ties sharing the mean of theirs; None when a side does not vary.
-
-    Source: Spearman (1904); ties: Kendall, Rank Correlation Methods (1948), chapter 3.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} values are not pairs")
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    middle = (len(first) + 1) / 2.0
-    one = [rank - middle for rank in ranks(first)]
-    two = [rank - middle for rank in ranks(second)]
-    together = math.fsum(a * b for a, b in zip(one, two, strict=True))
-    return together / math.sqrt(math.fsum(a * a for a in one) * math.fsum(b * b for b in two))
-
-
-def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
-    """The chance that a positive scores above a negative, ties counting half: (rank sum - n(n+1)/2) / (n m).
-
-    Source: Mann and Whitney (1947); Hanley and McNeil (1982).
-    """
-    if not positive or not negative:
-        raise ValueError("AUC needs at least one positive and one negative")
-    pooled_ranks = ranks([*positive, *negative])
-    n, m = len(positive), len(negative)
-    return (sum(pooled_ranks[:n]) - n * (n + 1) / 2.0) / (n * m)
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value, from 1; equal values share the mean of theirs.
-
-    Raises:
-        ValueError: a value is NaN: it equals nothing, itself included, and has no rank.
-    """
-    if bad := [value for value in values if math.isnan(value)]:
-        raise ValueError(f"{len(bad)} of the scores are NaN and have no rank")
-    order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
-    begin = 0
-    while begin < len(order):
-        end = begin
-        while end < len(order) and values[order[end]] == values[order[begin]]:
-            end += 1
-        for index in order[begin:end]:
-            found[index] = (begin + 1 + end) / 2.0
-        begin = end
-    return found

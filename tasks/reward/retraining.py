@@ -51,8 +51,9 @@ def retrain(
         anchor: the oldest labels, never trained on.
 
     Metrics: those of the training and the calibration; accuracy, auc and num_labels of the ``heldout``, ``fresh``,
-    ``replayed`` and ``anchor`` rows, each ``_before`` and ``_after``; the length correlations of the held-out ones;
-    anchor_difference with its interval (anchor_low, anchor_high) and is_refused (1 or 0), without an anchor set 0 alone.
+    ``replayed`` and ``anchor`` rows, each ``_before`` and ``_after``; of the held-out ones the length correlations, and what
+    else its kind of label measures; anchor_difference with its interval (anchor_low, anchor_high) and is_refused (1 or 0),
+    with too few anchor prompts 0 alone.
     """
     sets = {
         "heldout": heldout,
@@ -66,6 +67,7 @@ def retrain(
     for name in sets:
         metrics |= _named(name, before[name], "before") | _named(name, after[name], "after")
     metrics |= _lengths(before["heldout"], "before") | _lengths(after["heldout"], "after")
+    metrics |= _special(trainer, before["heldout"], "before") | _special(trainer, after["heldout"], "after")
     metrics |= calibrate(trainer.model, after["heldout"], config.calibration)
     decision = compare(
         accuracy_by_prompt(before["anchor"]),
@@ -121,6 +123,11 @@ def _named(name: str, judged: JudgedRows, when: str) -> dict[str, float]:
 
 def _lengths(judged: JudgedRows, when: str) -> dict[str, float]:
     found = length_correlations([each for _, each in judged])
+    return {f"heldout_{measure}_{when}": value for measure, value in found.items()}
+
+
+def _special(trainer: RewardTrainer, judged: JudgedRows, when: str) -> dict[str, float]:
+    found = trainer.kind.measure([each for _, each in judged])
     return {f"heldout_{measure}_{when}": value for measure, value in found.items()}
 
 

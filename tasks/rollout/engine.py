@@ -20,13 +20,21 @@ class Greedy:
 
 @dataclass(frozen=True)
 class GroupRequest:
-    """One prompt and the seeds of its samples: as many samples as seeds, all seeds of a run distinct."""
+    """One prompt and the seeds of its samples: as many samples as seeds, all seeds of a run distinct.
+
+    ``max_new_tokens``: a limit of its own, where that is below the sampling's (the prompt holds the beginning of an answer).
+    """
 
     group_id: str
     prompt_id: str
     prompt_token_ids: tuple[int, ...]
     answer: str
     seeds: tuple[int, ...]
+    max_new_tokens: int | None = None
+
+    def limit(self, max_new_tokens: int) -> int:
+        """The tokens that each sample may have when sampling allows ``max_new_tokens``."""
+        return max_new_tokens if self.max_new_tokens is None else min(max_new_tokens, self.max_new_tokens)
 
 
 @dataclass(frozen=True)

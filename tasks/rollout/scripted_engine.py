@@ -27,7 +27,7 @@ class ScriptedEngine:
         self, requests: Sequence[GroupRequest], sampling: SamplingConfig | Greedy, on_progress: OnProgress
     ) -> GenerationResult:
         completions = [
-            self._completion(request, index, seed, sampling.max_new_tokens)
+            self._completion(request, index, seed, request.limit(sampling.max_new_tokens))
             for request in requests
             for index, seed in enumerate(request.seeds)
         ]

@@ -105,7 +105,7 @@ class TransformersEngine:
         return entering
 
     def _row(self, request: GroupRequest, index: int, sampling: SamplingConfig | Greedy) -> _Row:
-        limit = sampling.max_new_tokens
+        limit = request.limit(sampling.max_new_tokens)
         if self._context is not None:
             limit = min(limit, self._context - len(request.prompt_token_ids))
         return _Row(request, index, limit, uniforms_of(request.seeds[index], limit))

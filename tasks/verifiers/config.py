@@ -8,7 +8,8 @@ from tasks.values.frozen import Frozen
 from tasks.verifiers.kinds import VerifierConfig
 from tasks.verifiers.text_kinds import StepVerifier
 
-RESERVED_SOURCES = {"reward_model", "step", "num_steps", "step_reward"}
+MODEL = "reward_model"
+RESERVED_SOURCES = {MODEL, "step", "num_steps", "step_reward"}
 
 
 class ScoringConfig(Frozen):
@@ -22,16 +23,18 @@ class ScoringConfig(Frozen):
     correctness: str
     """Name of the verifier that decides whether a completion is correct (its reward >= 1)."""
     process: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Name of the verifier whose step rewards supervise the process; None rewards outcomes only. Left out of what is
-    recorded when None, so that tables and lineages from before there was this setting are found again."""
+    """Name of the verifier whose step rewards supervise the process, or "reward_model" where that is a process reward
+    model; None rewards outcomes only. Left out of what is recorded when None, so that tables and lineages from before
+    there was this setting are found again."""
     reward_model_weight: float = 0.0
     """Weight of the reward model's probability sigmoid(score). 0: scored and recorded, but it does not count."""
     num_workers: int = Field(default=1, ge=1, le=64)
     """Verifier child processes."""
     row_deadline_seconds: float = Field(default=5.0, gt=0)
-    """A row that takes longer has its process killed and status ``timeout``."""
+    """A row that takes longer has its process killed and status ``timeout``; a verifier's deadline_seconds goes before."""
     max_failed_share: float = Field(default=0.05, ge=0, le=1)
-    """Share of rows with status ``error`` or ``timeout`` above which the stage fails."""
+    """Share of a source's rows with status ``error`` or ``timeout`` above which the stage fails, as soon as that is certain;
+    or when each of its first 64 rows failed, unless this is 1."""
 
     @model_validator(mode="before")
     @classmethod
@@ -51,7 +54,7 @@ class ScoringConfig(Frozen):
             raise ValueError(f"verifier names {sorted(taken)} are taken; set another name")
         if self.correctness not in names:
             raise ValueError(f"correctness {self.correctness!r} names no verifier; there are {names}")
-        if self.process is not None:
+        if self.process not in (None, MODEL):
             self._check_process(names)
         for verifier in self.verifiers:
             allowed = verifier.deadline_seconds or self.row_deadline_seconds
@@ -73,10 +76,15 @@ class ScoringConfig(Frozen):
     @property
     def sources(self) -> tuple[str, ...]:
         """The reward sources in column order: verifiers, then the reward model."""
-        return (*(verifier.name for verifier in self.verifiers), "reward_model")
+        return (*(verifier.name for verifier in self.verifiers), MODEL)
 
     @property
     def weights(self) -> dict[str, float]:
         """The sources that count towards the reward, by name: those whose weight is not 0."""
         every = [*(verifier.weight for verifier in self.verifiers), self.reward_model_weight]
         return {name: weight for name, weight in zip(self.sources, every, strict=True) if weight != 0}
+
+    def correctness_only(self) -> "ScoringConfig":
+        """The same, less every source but the one that decides correctness."""
+        deciding = tuple(verifier for verifier in self.verifiers if verifier.name == self.correctness)
+        return self.model_copy(update={"verifiers": deciding, "process": None, "reward_model_weight": 0.0})

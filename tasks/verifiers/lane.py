@@ -138,7 +138,8 @@ class Lane:
     def _lose(self, answers: list[Answer], fault: Callable[[str], Verdict]) -> tuple[list[Answer], list[Work]]:
         """The process is of no use any more: the row that it was on gets the blame, what is behind it goes back."""
         assert self.child is not None
-        reason = f"no verdict within {self._allowed():g} s" if fault is timed_out else self.child.how_it_ended()
+        missing = "verdict" if self._is_ready else "start"
+        reason = f"no {missing} within {self._allowed():g} s" if fault is timed_out else self.child.how_it_ended()
         if not self._is_ready:
             raise CannotStart(f"the verifiers can not start: {reason}")
         self.num_lost += 1

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.config import MODEL, ScoringConfig
 from tasks.verifiers.failures import FAILED
 from tasks.verifiers.steps import PrefixLength, StepRewards, on_tokens
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored, unscored
@@ -51,7 +51,7 @@ def combine(verdicts: Mapping[str, Verdict], weights: Mapping[str, float]) -> fl
 def reward_rows(
     completions: Sequence[Row],
     verdicts: Sequence[Sequence[Verdict]],
-    model_scores: Sequence[float] | None,
+    model_verdicts: Sequence[Verdict] | None,
     config: ScoringConfig,
     prefix_lengths: PrefixLengths | None = None,
     model_steps: Sequence[StepRewards | None] | None = None,
@@ -60,21 +60,25 @@ def reward_rows(
 
     Args:
         verdicts: per row, one verdict per verifier of ``config``.
-        model_scores: the reward model's log-odds per row; their sigmoid is the reward. None before there is a model.
+        model_verdicts: the reward model's, per row (``of_log_odds``, or those of a process reward model). None before
+            there is a model.
         prefix_lengths: finds the tokens at which steps end; needed when ``config.process`` names a verifier.
-        model_steps: per row, the steps of a process reward model (``at_positions``); they take the place of a verifier's.
+        model_steps: per row, the steps of a process reward model; read when ``config.process`` names the reward model.
+            None before there is one: no row has steps then.
     """
-    if any(each is not None and len(each) != len(completions) for each in (verdicts, model_scores, model_steps)):
+    if any(each is not None and len(each) != len(completions) for each in (verdicts, model_verdicts, model_steps)):
         raise ValueError(
             f"{len(completions)} completions, {len(verdicts)} rows of verdicts and what the models gave do not match"
         )
-    steps, num_merged = model_steps, 0
-    if steps is None:
+    steps: Sequence[StepRewards | None] | None
+    if config.process == MODEL:
+        steps, num_merged = model_steps or [None] * len(completions), 0
+    else:
         steps, num_merged = _verifier_steps(completions, verdicts, config, prefix_lengths)
     rows = []
     for index, completion in enumerate(completions):
         sources = {verifier.name: verdict for verifier, verdict in zip(config.verifiers, verdicts[index], strict=True)}
-        sources["reward_model"] = _model_verdict(None if model_scores is None else model_scores[index])
+        sources[MODEL] = unscored("there is no reward model yet") if model_verdicts is None else model_verdicts[index]
         truth = sources[config.correctness].reward
         row = {
             "group_id": completion["group_id"],
@@ -128,9 +132,8 @@ def _step_columns(steps: StepRewards | None, completion: Row) -> dict[str, Any]:
     return {"step_rewards": list(steps.rewards), "step_ends": list(steps.ends)}
 
 
-def _model_verdict(score: float | None) -> Verdict:
-    if score is None:
-        return unscored("there is no reward model yet")
+def of_log_odds(score: float) -> Verdict:
+    """The verdict of an outcome reward model: its log-odds as a probability; an ``error`` when they are not finite."""
     if not math.isfinite(score):
         return failed(f"the reward model gave {score}")
     bounded = max(

@@ -49,7 +49,7 @@ minibatch_completions = 8
 optimiser = { learning_rate = 1e-3 }
 
 [reward_model]
-num_initial_prompts = 8
+num_initial_prompts = 16
 training = { optimiser = { learning_rate = 1e-3 }, batch_labels = 4 }
 
 [evaluation]

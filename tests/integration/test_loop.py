@@ -77,9 +77,14 @@ def test_held_out_prompts_are_never_trained_on(store):
 
 def test_a_tenth_of_the_history_is_replayed_and_marked(store):
     history = []
+    anchor = read(store, "iteration-0000", "anchor")
+    assert len(anchor) > 0
+    barred = {row["prompt_key"] for row in anchor}
     for iteration in range(3):
         where = f"iteration-{iteration:04d}"
-        fresh, training = read(store, where, "pairs"), read(store, where, "reward_training")
+        labelled, training = read(store, where, "pairs"), read(store, where, "reward_training")
+        fresh = [row for row in labelled if row["prompt_key"] not in barred]
+        assert barred.isdisjoint(row["prompt_key"] for row in training)
         replayed = [row for row in training if row["is_replayed"]]
         expected = max(1, int(len(history) * 0.1 + 0.5)) if history else 0
         assert len(replayed) == expected

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import GemmaConfig, GemmaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.policy.characters import build_tokenizer
-from tasks.reward.config import PairsConfig, RewardTrainingConfig
+from tasks.reward.config import PairsConfig, PointsConfig, RewardTrainingConfig
 from tasks.reward.encoding import num_cut, sequence_ids
 from tasks.reward.head import RewardModel
 from tasks.reward.label_kinds import LABELS
@@ -27,7 +27,16 @@ def make_qwen2():
     return Qwen2ForCausalLM(config)
 
 
-FAMILIES = {"llama": make_llama, "qwen2": make_qwen2, "gpt2": make_gpt2}
+def make_gemma():
+    torch.manual_seed(0)
+    config = GemmaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, head_dim=8,
+        num_key_value_heads=1, initializer_range=0.3, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    return GemmaForCausalLM(config)
+
+
+FAMILIES = {"llama": make_llama, "qwen2": make_qwen2, "gpt2": make_gpt2, "gemma": make_gemma}
 
 
 @pytest.fixture(params=FAMILIES)
@@ -80,6 +89,7 @@ def test_training_and_scoring_read_the_same_ids():
 
 
 PAIR = LABELS[PairsConfig]
+POINT = LABELS[PointsConfig]
 
 
 def measure(model, rows):
@@ -89,6 +99,7 @@ def measure(model, rows):
 def pair(name, chosen, rejected, replayed=False):
     return {
         "label_id": name,
+        "prompt_key": name,
         "prompt_token_ids": [1, 4],
         "chosen_token_ids": chosen,
         "rejected_token_ids": rejected,
@@ -97,6 +108,20 @@ def pair(name, chosen, rejected, replayed=False):
 
 
 PAIRS = [pair(f"p{index}", [5 + index, 9, 2], [5 + index, 10, 11, 2], index > 5) for index in range(8)]
+
+
+POINTS = [
+    {
+        "label_id": f"{row['label_id']}:{side}",
+        "prompt_key": row["prompt_key"],
+        "prompt_token_ids": row["prompt_token_ids"],
+        "completion_token_ids": row[f"{side}_token_ids"],
+        "label": float(side == "chosen"),
+        "is_replayed": row["is_replayed"],
+    }
+    for row in PAIRS
+    for side in ("chosen", "rejected")
+]
 
 
 def config(**changes):
@@ -108,6 +133,48 @@ def test_it_learns_which_side_is_better(model):
     metrics = RewardTrainer(model, config(num_epochs=10), PAIR).train(PAIRS, seed=0, on_progress=silent)
     assert measure(model, PAIRS)["accuracy"] == 1.0
     assert (metrics["num_fresh"], metrics["num_replayed"], metrics["num_updates_total"]) == (6, 2, 20)
+
+
+def test_a_point_model_learns_the_probability_of_being_right(model):
+    RewardTrainer(model, config(num_epochs=30), POINT).train(POINTS, seed=0, on_progress=silent)
+    judged = judge_rows(model, POINTS, POINT, micro_batch_tokens=1000, max_tokens=50)
+    found = agreement([each for _, each in judged])
+    assert (found["accuracy"], found["auc"], found["num_labels"]) == (1.0, 1.0, 16)
+
+
+def test_the_loss_of_points_is_the_one_of_the_scorers_numbers(model):
+    scores = score_rows(model, POINTS, micro_batch_tokens=1000, max_tokens=50)
+    expected = sum(math.log1p(math.exp(-s if row["label"] else s)) for s, row in zip(scores, POINTS, strict=True)) / 16
+    metrics = RewardTrainer(model, config(num_epochs=1, batch_labels=16), POINT).train(
+        POINTS, seed=0, on_progress=silent
+    )
+    assert metrics["loss"] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "labels"), [(PAIR, PAIRS), (POINT, POINTS)], ids=["pairs", "points"])
+def test_micro_batches_change_neither_the_loss_nor_any_gradient(model, tmp_path, kind, labels):
+    examples = [kind.example(row, 50) for row in labels]
+    gradients = []
+    for budget in (10_000, 24, 1):
+        trainer = RewardTrainer(model, config(micro_batch_tokens=budget), kind)
+        trainer.optimiser.update = lambda: 0.0  # the gradients are looked at and not applied
+        loss, _ = trainer._update(examples)
+        gradients.append((loss, [each.grad.clone() for each in model.parameters() if each.grad is not None]))
+    for loss, found in gradients[1:]:
+        assert loss.item() == pytest.approx(gradients[0][0].item(), rel=1e-5)
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, gradients[0][1], strict=True))
+    assert any(float(each.abs().max()) > 1e-3 for each in gradients[0][1])
+
+
+def test_scores_at_several_positions_are_those_of_the_prefixes(model):
+    ids, lengths = torch.tensor([[5, 6, 7, 8, 2, 2], [6, 9, 2, 2, 2, 2]]), torch.tensor([5, 3])
+    with torch.no_grad():
+        found = model.scores_at(ids, lengths, [[1, 4], [2]])
+    expected = [score(model, [5, 6], 2), score(model, [5, 6, 7, 8, 2], 5), score(model, [6, 9, 2], 3)]
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    for outside in ([[5], [0]], [[-1], [0]]):
+        with pytest.raises(ValueError, match="row 0 has 5 tokens"):
+            model.scores_at(ids, lengths, outside)
 
 
 def test_micro_batches_do_not_change_the_training(model, tmp_path):
@@ -170,6 +237,22 @@ def test_scoring_cuts_where_training_cuts(model):
     whole = score_rows(model, rows([5, 6, 7, 8]), micro_batch_tokens=1000, max_tokens=4)
     assert whole == pytest.approx([score(model, [1, 4, 5, 6], 4)], abs=1e-5)
     assert num_cut(rows([5, 6], [5, 6, 7]), ["completion_token_ids"], 4) == 1
+
+
+def test_the_temperature_is_saved_divides_the_score_and_must_be_there(model, tmp_path):
+    raw = score_rows(model, rows([5, 6, 2]), micro_batch_tokens=99, max_tokens=50)
+    model.temperature = 4.0
+    model.save(tmp_path / "saved")
+    loaded = RewardModel.load(tmp_path / "saved", device="cpu")
+    assert loaded.temperature == 4.0
+    assert score_rows(loaded, rows([5, 6, 2]), micro_batch_tokens=99, max_tokens=50) == [raw[0] / 4]
+    file = tmp_path / "saved" / "reward_calibration.json"
+    file.write_text('{"temperature": 0.0}')
+    with pytest.raises(ValueError, match=r"temperature 0\.0, which is no positive number"):
+        RewardModel.load(tmp_path / "saved", device="cpu")
+    file.unlink()
+    with pytest.raises(ValueError, match="never calibrated"):
+        RewardModel.load(tmp_path / "saved", device="cpu")
 
 
 def test_a_saved_model_scores_the_same_to_the_last_bit_and_a_policy_is_no_reward_model(model, tmp_path):

@@ -1,4 +1,4 @@
-"""Numbers without a model: the preference loss, AUC, batches by length."""
+"""Numbers without a model: the preference loss, batches by length."""
 
 import math
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tasks.reward.losses import bradley_terry
-from tasks.reward.measures import auc
 from tasks.reward.scorer import length_batches, padded
 
 
@@ -39,14 +38,6 @@ def test_bradley_terry_sums_over_the_denominator_and_raises_half_precision():
         bradley_terry(scores, scores, denominator=0)
 
 
-@pytest.mark.parametrize(
-    ("positive", "negative", "expected"),
-    [([2, 3], [0, 1], 1.0), ([0, 1], [2, 3], 0.0), ([1, 1], [1, 1], 0.5), ([1, 3], [2], 0.5), ([2, 2], [1, 2], 0.75)],
-)
-def test_auc_counts_a_tie_as_half(positive, negative, expected):
-    assert auc(positive, negative) == expected
-
-
 def test_batches_hold_the_budget_and_every_index_once():
     batches = length_batches([3, 9, 1, 4, 4], 8)
     assert batches == [[1], [3, 4], [0, 2]]
@@ -67,10 +58,3 @@ def test_bradley_terry_gradients_of_two_pairs_by_hand():
     expected = torch.tensor([-0.268941421370 / 2, -0.880797077978 / 2], dtype=torch.float64)
     assert torch.allclose(chosen.grad, expected, atol=1e-11)
     assert torch.allclose(rejected.grad, -expected, atol=1e-11)
-
-
-def test_auc_of_nan_or_of_one_class_is_refused():
-    with pytest.raises(ValueError, match="1 of the scores are NaN"):
-        auc([1.0, float("nan")], [0.0])
-    with pytest.raises(ValueError, match="at least one positive and one negative"):
-        auc([1.0], [])

@@ -58,6 +58,15 @@ def test_the_draw_depends_on_the_seed_and_not_on_the_order_of_the_history():
     assert ids(mixed()) != ids(mixed(seed=1))
 
 
+def test_a_replay_of_everything_draws_every_row_once_and_keeps_its_origin():
+    history = [{**each, "origin_iteration": 2} for each in HISTORY]
+    rows, metrics = mixed(history=history, config=HistoryReplay(fraction=1.0))
+    replayed = [each for each in rows if each["is_replayed"]]
+    assert sorted(each["label_id"] for each in replayed) == sorted(each["label_id"] for each in HISTORY)
+    assert {each["origin_iteration"] for each in replayed} == {2}
+    assert metrics["num_replayed"] == len(replayed) == 100
+
+
 def test_without_new_rows_nothing_is_trained():
     assert mixed(fresh=[])[0] == []
 

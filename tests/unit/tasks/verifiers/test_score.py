@@ -7,7 +7,7 @@ from storage.errors import ProvenanceMismatch
 from storage.manifest import Provenance, read_manifest
 from storage.schemas import schema_of
 from tasks.policy.characters import build_tokenizer
-from tasks.reward.config import RewardTrainingConfig
+from tasks.reward.config import RewardModelConfig
 from tasks.runtime import residents
 from tasks.runtime.config import MachineConfig
 from tasks.score import score
@@ -22,7 +22,9 @@ PROCESS = ScoringConfig.model_validate(
         "max_failed_share": 0,
     }
 )
-READING = RewardTrainingConfig.model_validate({"optimiser": {"learning_rate": 1e-3}})
+REWARD = RewardModelConfig.model_validate(
+    {"training": {"optimiser": {"learning_rate": 1e-3}}, "num_initial_prompts": 1}
+)
 PROMPT = {"group_id": "g", "prompt_id": "p", "prompt": "5+8=", "answer": "13", "metadata": "{}", "is_chat": False}
 TEXTS = ("<think>5+8=13</think><answer>13</answer>", "<think>5+8=14</think><answer>14", "")
 
@@ -54,9 +56,7 @@ def given(place):
 
 def run(place, given, config, **changed):
     policy, selection, completions = given
-    return score.fn(
-        place, selection, completions, changed.get("policy", policy), None, config, READING, MachineConfig()
-    )
+    return score.fn(place, selection, completions, changed.get("policy", policy), None, config, REWARD, MachineConfig())
 
 
 def test_the_rewards_table_says_where_each_step_ends_and_what_it_earned(place, given):

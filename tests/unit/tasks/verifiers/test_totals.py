@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tasks.verifiers.config import ScoringConfig
 from tasks.verifiers.failures import check_failures
 from tasks.verifiers.steps import at_positions
-from tasks.verifiers.totals import combine, reward_rows
+from tasks.verifiers.totals import combine, of_log_odds, reward_rows
 from tasks.verifiers.verdict import failed, scored, timed_out, unscored
 
 WEIGHTS = {"ok": 1.0, "shape": 0.1, "model": 0.0}
@@ -50,7 +50,7 @@ CONFIG = ScoringConfig.model_validate(
 
 def rows(verdicts, scores):
     completions = [{"group_id": "g", "prompt_id": "p", "sample_index": index} for index in range(len(verdicts))]
-    return reward_rows(completions, verdicts, scores, CONFIG)
+    return reward_rows(completions, verdicts, scores and [of_log_odds(score) for score in scores], CONFIG)
 
 
 def test_every_source_has_its_reward_status_and_reason():
@@ -171,20 +171,41 @@ def test_a_process_without_prefix_lengths_is_refused():
         process_rows([[scored(1), scored(1, "", ((1, 1.0),))]], [1], None)
 
 
-def test_the_steps_of_a_process_reward_model_take_the_place_of_a_verifiers():
+BY_MODEL = PROCESS.model_copy(update={"process": "reward_model"})
+
+
+def test_the_steps_of_a_process_reward_model_fill_the_step_columns_when_it_supervises_the_process():
     completions = [
         {"group_id": "g", "prompt_id": "p", "sample_index": index, "completion_token_ids": [3] * 5} for index in (0, 1)
     ]
     verdicts = [[scored(1), scored(1, steps=((4, 1.0),))]] * 2
     steps = [at_positions([1, 3], [0.25, 0.75], 5), None]
-    found, metrics = reward_rows(completions, verdicts, None, PROCESS, model_steps=steps)
+    model = [scored(0.25), unscored("no steps")]
+    found, metrics = reward_rows(completions, verdicts, model, BY_MODEL, model_steps=steps)
     assert (found[0]["step_ends"], found[0]["step_rewards"]) == ([1, 4], [0.25, 0.75])
     assert (found[1]["step_ends"], found[1]["step_rewards"]) == (None, None)
+    assert [row["reward_model_reward"] for row in found] == [0.25, None]
     assert (metrics["num_rows_without_steps"], metrics["step_reward_mean"]) == (1, 0.5)
     with pytest.raises(ValueError, match="the last step ends at token 6, the completion at token 4"):
-        reward_rows(completions, verdicts, None, PROCESS, model_steps=[at_positions([6], [1.0], 7), None])
+        reward_rows(completions, verdicts, model, BY_MODEL, model_steps=[at_positions([6], [1.0], 7), None])
     with pytest.raises(ValueError, match="do not match"):
-        reward_rows(completions, verdicts, None, PROCESS, model_steps=steps[:1])
+        reward_rows(completions, verdicts, model, BY_MODEL, model_steps=steps[:1])
+
+
+def test_a_process_reward_model_that_only_records_leaves_the_steps_to_the_verifier():
+    completions = [{"group_id": "g", "prompt_id": "p", "sample_index": 0, "completion_token_ids": [3] * 5}]
+    verdicts = [[scored(1), scored(1, steps=((4, 1.0),))]]
+    steps = [at_positions([1, 3], [0.25, 0.75], 5)]
+    found, _ = reward_rows(completions, verdicts, [scored(0.25)], PROCESS, one_character_a_token, steps)
+    assert (found[0]["step_ends"], found[0]["step_rewards"]) == ([4], [1.0])
+    assert found[0]["reward_model_reward"] == 0.25
+
+
+def test_before_there_is_a_process_reward_model_no_row_has_steps():
+    completions = [{"group_id": "g", "prompt_id": "p", "sample_index": 0, "completion_token_ids": [3] * 5}]
+    found, metrics = reward_rows(completions, [[scored(1), scored(1, steps=((4, 1.0),))]], None, BY_MODEL)
+    assert (found[0]["step_ends"], found[0]["reward_model_status"]) == (None, "unscored")
+    assert metrics["num_rows_without_steps"] == 1
 
 
 def test_without_a_process_the_tables_settings_and_metrics_are_those_of_before():
