@@ -16,7 +16,7 @@ NUM_CONTRASTS = 4
 NUM_DISAGREEMENTS = 8
 MISSING = "–"
 
-FORMS = {"step": ".0f", "kl": ".4f", "mean_tokens": ".1f", "num_agreement_left_out": ".0f"}
+FORMS = {"step": ".0f", "kl": ".4f", "mean_tokens": ".1f", "num_agreement_left_out": ".0f", "reward_model_gap": "+.3f"}
 TRAINING = (
     ("reward_mean", "reward", "mean of the training completions"),
     ("kl", "KL", "nats per token to the reference"),

@@ -12,6 +12,7 @@ from storage.manifest import Provenance
 from storage.mlflow_client import client
 from tasks.evaluation.config import AlarmConfig, PromotionConfig
 from tasks.promote import promote
+from tasks.promote_reward import RewardChoice
 from tasks.record import record_bootstrap, record_iteration, tidy_up
 from tasks.report import Round, Step, open_iteration
 
@@ -151,7 +152,8 @@ def record_fully(place, iteration, last):
     )
     steps = [Step(number=1, rounds=[drawn], policy=policy, critic=None)]
     champion = decide(here, last, policy, measured)
-    return record_iteration.fn(opened, last, policy, reward, None, champion, named, steps)
+    chosen = RewardChoice(reward_model=reward, is_refused=False, reason="")
+    return record_iteration.fn(opened, last, policy, reward, None, champion, chosen, named, steps)
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,12 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.evaluation.agreement import agreement_metrics, disagreements
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # beside other work
 
 COUNTS = {"num_agreement_rows", "num_agreement_left_out"}
 
@@ -89,6 +91,7 @@ ROWS = st.lists(
 )
 
 
+@UNHURRIED
 @given(ROWS, st.randoms())
 def test_the_order_of_the_rows_changes_nothing(outcomes, random):
     completions, rewards = table(outcomes)
@@ -97,6 +100,7 @@ def test_the_order_of_the_rows_changes_nothing(outcomes, random):
     assert disagreements(shuffled[1]) == disagreements(rewards)
 
 
+@UNHURRIED
 @given(ROWS)
 def test_a_monotone_change_of_the_scores_leaves_every_number_but_the_gap(outcomes):
     changed = [(group, correct, p if p is None else p**2 / 2, tokens) for group, correct, p, tokens in outcomes]

@@ -1,11 +1,13 @@
 """The over-optimisation alarm: raised by the rule and only by it, and what it says."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.evaluation.alarm import Point, best_of, judge
 from tasks.evaluation.config import AlarmConfig, EvaluationConfig
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # beside other work
 
 PROXY = [0.40, 0.50, 0.60, 0.70, 0.80]
 TRUTH = [0.30, 0.36, 0.40, 0.37, 0.33]
@@ -92,6 +94,7 @@ def test_the_best_iteration_is_the_earliest_of_equals():
     assert judge([Point(0, None, 0.5)], AlarmConfig()).best_iteration is None
 
 
+@UNHURRIED
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12), st.integers(1, 3))
 def test_what_stands_was_raised_by_the_rule_and_no_accuracy_rose_since(pairs, patience):
     accuracy, model = [a / 4 for a, _ in pairs], [m / 4 for _, m in pairs]

@@ -6,12 +6,14 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.reporting.contents import MISSING, Tables, contents_of
 from tasks.reporting.page import FOLDER, STYLE, render
 from tasks.reporting.visible import MAX_CHARACTERS, visible
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)  # beside other work
 
 NASTY = {
     "a script": "<script>alert(1)</script>",
@@ -110,7 +112,7 @@ def test_nothing_that_a_completion_holds_becomes_an_element(nasty, where):
     assert visible(NASTY[nasty]) in found.text
 
 
-@settings(deadline=None, max_examples=50)
+@UNHURRIED
 @given(st.text(alphabet=st.characters(codec=None, exclude_categories=[]), max_size=60))
 def test_any_text_leaves_the_page_as_it_is_built_and_can_be_written(text):
     found = page(text=text)

@@ -4,10 +4,12 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.values.ranks import auc, average_ranks, spearman
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # beside other work
 
 PAIRS = st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=1, max_size=20)
 
@@ -64,12 +66,14 @@ def test_lengths_that_differ_and_values_without_a_rank_are_refused():
         auc([math.nan], [1.0])
 
 
+@UNHURRIED
 @given(PAIRS, st.randoms())
 def test_the_order_of_the_rows_changes_no_bit(pairs, random):
     shuffled = random.sample(pairs, len(pairs))
     assert spearman(*columns(pairs)) == spearman(*columns(shuffled))
 
 
+@UNHURRIED
 @given(PAIRS)
 def test_only_the_order_of_the_values_counts(pairs):
     first, second = columns(pairs)
@@ -80,6 +84,7 @@ def test_only_the_order_of_the_values_counts(pairs):
     assert turned == (None if rho is None else -rho)
 
 
+@UNHURRIED
 @given(PAIRS)
 def test_it_is_the_correlation_of_the_ranks_within_its_bounds(pairs):
     first, second = columns(pairs)
@@ -113,6 +118,7 @@ def test_auc_counts_wins_and_half_of_the_ties(positive, negative, expected):
     assert auc(positive, negative) == expected
 
 
+@UNHURRIED
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=8), st.lists(st.integers(-3, 3), min_size=1, max_size=8))
 def test_auc_is_the_share_of_won_pairs(positive, negative):
     wins = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in itertools.product(positive, negative))
