@@ -126,7 +126,7 @@ def command(
     """
     if isolation == "process":
         python = _python(module, str(ROOT), str(instructions), str(ready))
-        return _python(f"{PACKAGE}.process_guard", str(ROOT), str(status), *python)
+        return _python(f"{PACKAGE}.process_guard", str(ROOT), str(status), str(os.getpid()), *python)
     return _sandboxed(_python(module, "/harness", str(instructions), str(ready)), status, call_filter)
 
 

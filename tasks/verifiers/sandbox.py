@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import marshal
 import os
 import select
 import signal
@@ -67,7 +68,7 @@ class Sandbox:
         self._stop_signal = STOP_SIGNALS[isolation]
         with contextlib.ExitStack() as inherited:
             instructions = inherited.enter_context(
-                memory_file(json.dumps({**brief, "limits": limits.of_resources()}).encode("ascii"))
+                memory_file(marshal.dumps({**brief, "limits": limits.of_resources()}))
             )
             self._ready, ready = os.pipe()
             inherited.callback(os.close, ready)

@@ -4,21 +4,24 @@ Nothing here is trusted once the program is loaded: it shares the process. What 
 """
 
 import builtins
-import json
+import marshal
 import os
 import sys
-import types
-from collections.abc import Callable, Iterator
-from typing import Any
 
 from tasks.verifiers.sandboxed.limits import begin
-from tasks.verifiers.sandboxed.values import Codec, NotPlain
+from tasks.verifiers.sandboxed.values import Codec, NotPlain, text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+    from typing import Any
 
 
 class Host:
     """The loaded program, and the objects of its own classes that the tests hold, by number."""
 
-    def __init__(self, module: types.ModuleType) -> None:
+    def __init__(self, module: "ModuleType") -> None:
         self._module = module
         self._held: list[Any] = []
         self._codec = Codec(self._hold, self._held.__getitem__)
@@ -32,7 +35,7 @@ class Host:
             "item": lambda holder, key: holder[key],
         }
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: "dict[str, Any]") -> "dict[str, Any]":
         """{"value": ...}, or {"raised": a built-in exception's name, "message": ...}."""
         try:
             arguments = self._codec.decode(request["arguments"])
@@ -45,12 +48,12 @@ class Host:
         except BaseException as error:  # noqa: BLE001  # a program may raise anything, SystemExit included
             return raised(error)
 
-    def _hold(self, value: Any) -> int:
+    def _hold(self, value: "Any") -> int:
         self._held.append(value)
         return len(self._held) - 1
 
 
-def raised(error: BaseException) -> dict[str, Any]:
+def raised(error: BaseException) -> "dict[str, Any]":
     """The first built-in class of the exception's ancestors, and what it says."""
     known = (kind.__name__ for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind)
     try:
@@ -61,9 +64,9 @@ def raised(error: BaseException) -> dict[str, Any]:
     return {"raised": name, "message": message}
 
 
-def load(brief: dict[str, Any]) -> types.ModuleType:
+def load(brief: "dict[str, Any]") -> "ModuleType":
     """The program as a module, after the set-up code where that runs without the program."""
-    module = types.ModuleType("program")
+    module = type(sys)("program")
     sys.modules["program"] = module
     try:
         exec(compile(brief["setup"], "setup.py", "exec", dont_inherit=True), module.__dict__)  # noqa: S102
@@ -73,7 +76,7 @@ def load(brief: dict[str, Any]) -> types.ModuleType:
     return module
 
 
-def lines_of(descriptor: int) -> Iterator[str]:
+def lines_of(descriptor: int) -> "Iterator[str]":
     with open(descriptor, encoding="ascii", newline="\n") as file:
         yield from file
 
@@ -86,14 +89,14 @@ def main() -> None:
     os.close(null)
     brief = begin()
     answers = open(replies, "w", encoding="ascii", newline="\n")  # noqa: SIM115  # for the life of the process
-    dumps, loads = json.dumps, json.loads
     try:
         host = Host(load(brief))
         first: dict[str, Any] = {"value": None}
     except BaseException as error:  # noqa: BLE001
         first = raised(error)
-    print(dumps(first), file=answers, flush=True)
+    print(text_of(first), file=answers, flush=True)
     if "raised" not in first:
         for line in lines_of(requests):
-            print(dumps(host.answer(loads(line))), file=answers, flush=True)
+            request = marshal.loads(bytes.fromhex(line))  # noqa: S302  # the tests' process is trusted
+            print(text_of(host.answer(request)), file=answers, flush=True)
     os._exit(0)  # neither exit handlers nor threads of the program are waited for

@@ -25,16 +25,15 @@ def _stop(*_: object) -> None:
 
 
 def main() -> None:
-    status, *command = sys.argv[1:]
+    status, parent, *command = sys.argv[1:]
     signal.signal(signal.SIGTERM, _stop)
-    parent = os.getppid()
     os.setsid()  # a signal to the parent's group must not end this process before it has ended the program's
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     code = None
     try:
-        if os.getppid() != parent:
+        if os.getppid() != int(parent):  # it ended before the request
             raise _Stop
         pid = os.fork()
         if pid == 0:

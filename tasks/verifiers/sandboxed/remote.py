@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import functools
 import json
+import marshal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ class Connection:
         except NotPlain as error:
             raise Untestable(f"a test passes what can not be sent: {error}") from error
         self.num_requests += 1
-        line = self._exchange(json.dumps({"operation": operation, "arguments": encoded}))
+        line = self._exchange(marshal.dumps({"operation": operation, "arguments": encoded}).hex())
         try:
             reply = json.loads(line)
             if "value" in reply:

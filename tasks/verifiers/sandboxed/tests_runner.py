@@ -6,7 +6,6 @@ candidate, whose reply comes as a line on the input.
 
 import json
 import os
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -45,8 +44,10 @@ def run(test: str, namespace: dict[str, Any], connection: Connection) -> dict[st
 
 def was_raised_in_tests(error: BaseException) -> bool:
     """Whether the line that raised is the tests' own, and not one of text that they evaluate."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return frames[-1][0].f_code.co_filename in ("test.py", "setup.py")
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code.co_filename in ("test.py", "setup.py")
 
 
 def serve(brief: dict[str, Any], exchange: Callable[[str], str], report: Callable[[dict[str, Any]], None]) -> None:

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import marshal
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.verifiers.sandboxed.names import program_names
 from tasks.verifiers.sandboxed.remote import Connection, Remote, RemoteFailure, RemoteName, Untestable
-from tasks.verifiers.sandboxed.values import MAX_DEPTH, Codec, NotPlain, TooLarge
+from tasks.verifiers.sandboxed.values import MAX_DEPTH, Codec, NotPlain, TooLarge, text_of
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False)
@@ -37,7 +38,7 @@ CODEC = Codec(refuse, refuse)
 
 
 def crossed(value):
-    return CODEC.decode(json.loads(json.dumps(CODEC.encode(value))))
+    return CODEC.decode(json.loads(text_of(CODEC.encode(value))))
 
 
 def exact(value):
@@ -111,7 +112,7 @@ def answering(*replies):
     requests, left = [], list(replies)
 
     def exchange(line):
-        requests.append(json.loads(line))
+        requests.append(marshal.loads(bytes.fromhex(line)))
         return left.pop(0) if isinstance(left[0], str) else json.dumps(left.pop(0))
 
     return Connection(exchange), requests
