@@ -104,7 +104,7 @@ def has_title(_instruction: kinds.Title, text: str) -> bool:
 
     Source: IFEval, detectable_format:title.
     """
-    for line in text.split("\n"):
+    for line in text.split("\n") if "<<" in text else ():
         begin, end = line.find("<<"), line.rfind(">>")
         if 0 <= begin < end and line[begin:end].strip("<> \t\r"):
             return True

@@ -32,7 +32,7 @@ def verify(config: InstructionsVerifier, item: ScoreItem) -> Verdict:
         return unscored(str(error))
     text = unicodedata.normalize("NFC", after_reasoning(item.completion, config.reasoning_end))
     texts = list(variants(text)) if config.mode == "loose" else [text]
-    texts = [each for each in texts if each.strip()]
+    texts = [each for each in dict.fromkeys(texts) if each.strip()]
     broken = [each.id for each in instructions if not any(CHECKS[type(each)](each, each_text) for each_text in texts)]
     if not broken:
         return scored(1.0)

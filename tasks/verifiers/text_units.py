@@ -6,6 +6,7 @@ import unicodedata
 _WORD = re.compile(r"\w+")
 _JOINED_WORD = re.compile(r"\w+(?:[-'’.]\w+)*")
 _STOPS = re.compile(r"[.?!…。！？｡।؟]+")
+_WORD_BEGIN = re.compile(r"[\s(\[\"'“‘]")
 _CLOSING = "\"'”’)]}»」』）*_"
 _FULL_WIDTH = "。！？｡।"
 _ABBREVIATIONS = frozenset(
@@ -68,7 +69,7 @@ def _is_end(text: str, match: re.Match[str], begin: int, end: int) -> bool:
 def _is_inside(text: str, begin: int, stop: int) -> bool:
     """Whether the full stop at ``stop`` belongs to the word before it. Looks back at most a few characters."""
     piece = text[max(begin, stop - 12) : stop]
-    word = re.split(r"[\s(\[\"'“‘]", piece)[-1]
+    word = _WORD_BEGIN.split(piece)[-1]
     if word.isdigit():
         return len(word) <= 3 and _begins_line(text, stop - len(word))
     return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word != "I")

@@ -191,8 +191,8 @@ LONG_TEXTS = {
     "gold", [GOLD, json.dumps({"calls": [{"name": "f", "arguments": {"x": i}} for i in range(8)]})]
 )
 def test_a_text_of_a_million_characters_takes_seconds_at_most(name, gold):
-    began = time.monotonic()
+    began = time.process_time()  # the machine may be busy with other things
     found = verdict(LONG_TEXTS[name], gold, scoring="fraction")
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert found.status == "scored"
     assert found.reward < 0.01
