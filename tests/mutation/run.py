@@ -14,9 +14,15 @@ import pytest
 import torch
 import transformers  # noqa: F401  # imported once here: every mutant is a fork of this process
 
-from tests.mutation.mutants import EQUIVALENT, MUTANTS, TESTS, Mutant
+from tests.mutation import mutants as of_updates
+from tests.mutation import reward_mutants as of_reward_models
+from tests.mutation.mutants import Mutant
 
 torch.set_num_threads(1)
+
+TESTS = of_updates.TESTS | of_reward_models.TESTS
+MUTANTS = [*of_updates.MUTANTS, *of_reward_models.MUTANTS]
+EQUIVALENT = of_updates.EQUIVALENT | of_reward_models.EQUIVALENT
 
 
 def copy_of_the_code(folder: Path) -> None:
@@ -28,8 +34,8 @@ def copy_of_the_code(folder: Path) -> None:
             shutil.copyfile(ROOT / name, folder / name)
 
 
-def fails(folder: Path, tests: list[str]) -> bool:
-    """Whether a test fails in a fork of this process, which has imported none of our code."""
+def fails(folder: Path, room: str, tests: list[str]) -> bool:
+    """Whether one of the tests of a room fails in a fork of this process, which has imported none of our code."""
     child = os.fork()
     if child == 0:
         os.chdir(folder)
@@ -39,7 +45,7 @@ def fails(folder: Path, tests: list[str]) -> bool:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        paths = [f"tests/unit/tasks/grpo/{name}" for name in tests]
+        paths = [f"tests/unit/tasks/{room}/{name}" for name in tests]
         os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", *paths])))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status not in (0, 1):
@@ -48,32 +54,44 @@ def fails(folder: Path, tests: list[str]) -> bool:
 
 
 def is_killed(folder: Path, mutant: Mutant) -> bool:
-    path = folder / "tasks" / "grpo" / f"{mutant.file}.py"
+    path = folder / "tasks" / room_of(mutant.file) / f"{mutant.file.rpartition('/')[2]}.py"
     source = path.read_text()
     if source.count(mutant.old) != 1:
         raise SystemExit(f"{mutant.old!r} stands {source.count(mutant.old)} times in {mutant.file}.py, not once")
     path.write_text(source.replace(mutant.old, mutant.new))
     try:
-        return fails(folder, TESTS[mutant.file])
+        return fails(folder, room_of(mutant.file), TESTS[mutant.file])
     finally:
         path.write_text(source)
 
 
+def room_of(file: str) -> str:
+    """ "reward" for "reward/step_plan"; a name without a room is one of "grpo"."""
+    return file.rpartition("/")[0] or "grpo"
+
+
 def main() -> int:
+    """All mutants, or those of the files that are named on the command line."""
+    wanted = sys.argv[1:] or list(TESTS)
+    if unknown := [file for file in wanted if file not in TESTS]:
+        raise SystemExit(f"there are no mutants of {', '.join(unknown)}; there are those of {', '.join(TESTS)}")
+    mutants = [mutant for mutant in MUTANTS if mutant.file in wanted]
+    equivalent = [mutant for mutant in mutants if mutant in EQUIVALENT]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_of_the_code(folder)
-        if fails(folder, sorted({test for tests in TESTS.values() for test in tests})):
-            raise SystemExit("the tests fail without any mutant; run make test first")
+        for room in sorted({room_of(file) for file in wanted}):
+            if fails(folder, room, sorted({test for file in wanted if room_of(file) == room for test in TESTS[file]})):
+                raise SystemExit(f"the tests of {room} fail without any mutant; run make test first")
         killed = 0
-        for mutant in MUTANTS:
+        for mutant in mutants:
             if is_killed(folder, mutant):
                 killed += 1
             else:
                 reason = EQUIVALENT.get(mutant, "no test notices it")
                 print(f"survived: {mutant.file}.py: {mutant.old!r} -> {mutant.new!r}: {reason}", flush=True)
-        print(f"mutants: {killed} of {len(MUTANTS)} killed")
-        return 0 if killed + len(EQUIVALENT) >= len(MUTANTS) else 1
+        print(f"mutants: {killed} of {len(mutants)} killed")
+        return 0 if killed + len(equivalent) >= len(mutants) else 1
 
 
 if __name__ == "__main__":

@@ -240,3 +240,18 @@ def test_the_summary_holds_every_promised_key(place):
     assert promised <= row.keys()
     assert (row["iteration"], row["reward_mean"], row["accuracy_after"]) == (1, 0.75, 0.5)
     assert (row["policy_version"], row["num_fresh"], row["num_replayed"], row["accuracy_before"]) == (2, 20, 0, None)
+
+
+def test_a_record_from_before_reward_models_were_refused_is_read(place):
+    fields = record(place, 0).model_dump(mode="json")
+    for name in ("reward_promotion", "refused_reward"):
+        del fields[name]
+    found = IterationRecord.model_validate(fields)
+    assert (found.reward_promotion, found.refused_reward) == ("", None)
+
+
+def test_a_refused_reward_model_is_part_of_what_the_record_was_made_from(place):
+    _, reward, _ = results(place, 0)
+    record(place, 0, refused_reward=reward, reward_promotion="refused: it forgot")
+    with pytest.raises(ProvenanceMismatch, match="refused_reward"):
+        record(place, 0)

@@ -1,0 +1,116 @@
+"""Small mistakes in what the reward model learns and how it is measured, each of which a test must notice.
+
+A mutant names its room: "reward/losses" is tasks/reward/losses.py, and its tests stand in tests/unit/tasks/reward.
+"""
+
+from tests.mutation.mutants import Mutant
+
+TESTS = {
+    "reward/losses": ["test_preferences.py", "test_points.py"],
+    "reward/labels": ["test_labels.py", "test_points.py"],
+    "reward/pairs": ["test_labels.py", "test_model.py", "test_retraining.py"],
+    "reward/points": ["test_points.py"],
+    "reward/replay": ["test_replay.py", "test_anchor.py"],
+    "reward/anchor": ["test_anchor.py"],
+    "reward/calibration": ["test_calibration.py"],
+    "reward/measures": ["test_retraining.py", "test_model.py"],
+    "reward/retraining": ["test_retraining.py"],
+    "reward/head": ["test_model.py"],
+    "reward/scorer": ["test_model.py", "test_preferences.py"],
+    "reward/trainer": ["test_model.py"],
+}
+
+MUTANTS = [
+    Mutant("reward/losses", "softplus(-margin_B).sum()", "softplus(margin_B).sum()"),
+    Mutant("reward/losses", "softplus(-margin_B).sum() / denominator", "softplus(-margin_B).mean()"),
+    Mutant("reward/losses", "softplus(-margin_B)", "-margin_B.sigmoid().log()"),
+    Mutant("reward/losses", "labels_N * softplus(-raised_N)", "labels_N * softplus(raised_N)"),
+    Mutant("reward/losses", "(1 - labels_N) * softplus(raised_N)", "labels_N * softplus(raised_N)"),
+    Mutant("reward/losses", "softplus(raised_N)).sum() / denominator", "softplus(raised_N)).mean()"),
+    Mutant("reward/losses", "scores_N.float() if scores_N.dtype.itemsize < 4 else scores_N", "scores_N"),
+    Mutant("reward/losses", "(targets_N >= 0) & (targets_N <= 1)", "(targets_N >= 0)"),
+    Mutant("reward/losses", "if not denominator > 0:", "if not denominator >= 0:"),
+    Mutant("reward/labels", "if len({value for _, value in same}) > 1:", "if False:"),
+    Mutant("reward/labels", "if value is None:", "if not value:"),
+    Mutant("reward/labels", "(origin_iteration, completion", "(0, completion"),
+    Mutant("reward/pairs", ">= config.min_margin", "> config.min_margin"),
+    Mutant("reward/pairs", "round(better[1] - worse[1], 9)", "better[1] - worse[1]"),
+    Mutant("reward/pairs", "if chosen == rejected:", "if False:"),
+    Mutant("reward/pairs", "scores_B2[:, 0], scores_B2[:, 1]", "scores_B2[:, 1], scores_B2[:, 0]"),
+    Mutant("reward/pairs", "scores_N.view(len(targets_B), 2)", "scores_N.view(2, len(targets_B)).T"),
+    Mutant("reward/pairs", "logits=(margin, -margin)", "logits=(margin, margin)"),
+    Mutant("reward/pairs", "margin = scores[0] - scores[1]", "margin = scores[1] - scores[0]"),
+    Mutant("reward/points", "candidates[: config.max_points_per_group]", "candidates"),
+    Mutant("reward/points", "if len(sequence) <= len(row", "if len(sequence) < len(row"),
+    Mutant("reward/points", 'groups = scored_groups(completions, rewards, "is_correct")', "groups = {}"),
+    Mutant("reward/points", "derive_seed(seed, point", "derive_seed(0, point"),
+    Mutant("reward/replay", "math.floor(round(wanted, 9) + 0.5)", "math.floor(round(wanted, 9))"),
+    Mutant("reward/replay", "math.floor(round(wanted, 9) + 0.5)", "math.floor(wanted + 0.5)"),
+    Mutant("reward/replay", "max(1, math.floor", "max(0, math.floor"),
+    Mutant("reward/replay", "min(num_history, max", "max(num_history, max"),
+    Mutant("reward/replay", "config.fraction / (1.0 - config.fraction)", "config.fraction"),
+    Mutant("reward/replay", 'row["prompt_key"] not in anchor_keys', "True"),
+    Mutant("reward/replay", 'derive_seed(seed, row["label_id"])', 'derive_seed(0, row["label_id"])'),
+    Mutant("reward/replay", "if len(set(ids)) < len(ids):", "if False:"),
+    Mutant("reward/replay", "for row in [*fresh, *history] if row", "for row in history if row"),
+    Mutant("reward/anchor", "min(config.num_rows, len(labels) // MAX_SHARE_PARTS)", "config.num_rows"),
+    Mutant("reward/anchor", "> most:", ">= most:"),
+    Mutant("reward/anchor", "(derive_seed(seed, each), each)", "each"),
+    Mutant("reward/anchor", "after[prompt] - before[prompt]", "before[prompt] - after[prompt]"),
+    Mutant("reward/anchor", "round(found.high + config.margin, 9) < 0", "round(found.low + config.margin, 9) < 0"),
+    Mutant("reward/anchor", "round(found.high + config.margin, 9) < 0", "found.high + config.margin < 0"),
+    Mutant("reward/anchor", "round(found.high + config.margin, 9) < 0", "round(found.high + config.margin, 9) <= 0"),
+    Mutant("reward/anchor", "if len(before) < MIN_PROMPTS:", "if len(before) <= MIN_PROMPTS:"),
+    Mutant("reward/calibration", "l * (sigmoid(a * l) - y)", "sigmoid(a * l) - y"),
+    Mutant("reward/calibration", "return 2.0 / (low + high)", "return (low + high) / 2.0"),
+    Mutant("reward/calibration", "if slope(middle) < 0 else", "if slope(middle) > 0 else"),
+    Mutant("reward/calibration", "if slope(low) >= 0:", "if False:"),
+    Mutant("reward/calibration", "if slope(high) <= 0:", "if False:"),
+    Mutant("reward/calibration", "[sigmoid(logit / temperature)", "[sigmoid(logit * temperature)"),
+    Mutant("reward/calibration", "negative_log_likelihood([logit / temperature", "negative_log_likelihood([logit"),
+    Mutant(
+        "reward/calibration", "math.ceil(round(probability * NUM_BINS, 9))", "math.floor(probability * NUM_BINS) + 1"
+    ),
+    Mutant("reward/calibration", "NUM_BINS = 15", "NUM_BINS = 10"),
+    Mutant("reward/calibration", "max(1, math.ceil", "max(0, math.ceil"),
+    Mutant("reward/calibration", "abs(math.fsum(target", "(math.fsum(target"),
+    Mutant("reward/calibration", "(p - y) ** 2", "abs(p - y)"),
+    Mutant("reward/calibration", "(1.0 - y) * _softplus(l)", "y * _softplus(l)"),
+    Mutant("reward/calibration", "% 2 == 0", "% 2 == 1"),
+    Mutant("reward/measures", "0.5 if logit == 0 else", "0.0 if logit == 0 else"),
+    Mutant("reward/measures", "(logit > 0) == (target > 0.5)", "logit > 0"),
+    Mutant("reward/measures", "if not all(math.isfinite(score)", "if not any(math.isfinite(score)"),
+    Mutant("reward/measures", "spearman(labels, lengths)", "spearman(scores, lengths)"),
+    Mutant(
+        "reward/measures", "[score for score, label in scored if label <= 0.5]", "[score for score, label in scored]"
+    ),
+    Mutant("reward/retraining", "if is_fitted_on(row[", "if not is_fitted_on(row["),
+    Mutant("reward/retraining", "is_enough = len(fitting) >= config.min_labels", "is_enough = True"),
+    Mutant(
+        "reward/retraining",
+        "calibration_of(logits, targets, 1.0)",
+        "calibration_of(logits, targets, model.temperature)",
+    ),
+    Mutant("reward/retraining", 'accuracy_by_prompt(before["anchor"]),', 'accuracy_by_prompt(after["anchor"]),'),
+    Mutant("reward/retraining", 'accuracy_by_prompt(before["anchor"]),', 'accuracy_by_prompt(before["heldout"]),'),
+    Mutant("reward/retraining", 'row for row in training if not row["is_replayed"]', "row for row in training"),
+    Mutant("reward/retraining", '_named(name, before[name], "before")', '_named(name, after[name], "before")'),
+    Mutant(
+        "reward/retraining", 'calibrate(trainer.model, after["heldout"]', 'calibrate(trainer.model, after["anchor"]'
+    ),
+    Mutant("reward/head", "rows_B, lengths_B - 1)", "rows_B, lengths_B - 2)"),
+    Mutant("reward/head", "model.temperature = temperature", "model.temperature = 1.0"),
+    Mutant("reward/head", "max(given) < length", "max(given) <= length"),
+    Mutant("reward/scorer", "[score / model.temperature for", "[score for"),
+    Mutant("reward/scorer", "[score / model.temperature for", "[score * model.temperature for"),
+    Mutant("reward/scorer", "scores[index] = [", "scores[batch[0]] = ["),
+    Mutant("reward/trainer", "float(sum(len(example.targets) for example in examples))", "1.0"),
+    Mutant(
+        "reward/trainer",
+        "self._loss([examples[index] for index in batch], denominator)",
+        "self._loss([examples[index] for index in batch], float(len(batch)))",
+    ),
+    Mutant("reward/trainer", "self.model = model.eval()", "self.model = model"),
+]
+
+EQUIVALENT: dict[Mutant, str] = {}
