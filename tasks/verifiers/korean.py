@@ -62,9 +62,9 @@ def _scripts(config: KoreanVerifier, text: str, is_truncated: bool) -> str:
 
 def _speech_level(config: KoreanVerifier, text: str, is_truncated: bool) -> str:
     sentences = list(morphemes.sentences_of(text[: config.max_analysed_characters]))
-    is_cut = is_truncated or len(text) > config.max_analysed_characters
+    is_cut = is_truncated or len(text) > config.max_analysed_characters or text.rstrip().endswith("\ufffd")
     if is_cut and sentences and not sentences[-1].text.endswith(SENTENCE_ENDS):
-        sentences.pop()  # its ending is not there
+        sentences.pop()  # its ending is not there, or only some bytes of it
     fittings = [fitting for sentence in sentences if (fitting := levels_of(sentence)) is not None]
     if not fittings:
         return "no sentence has an ending that shows a speech level"
