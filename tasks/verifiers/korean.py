@@ -8,10 +8,9 @@ from tasks.verifiers.prose import prose_of
 from tasks.verifiers.scripts import count_scripts, hangul_share, latin_words
 from tasks.verifiers.spacing import compare_spaces
 from tasks.verifiers.speech_levels import LEVELS, best_level, levels_of
-from tasks.verifiers.text_kinds import KoreanVerifier
+from tasks.verifiers.text_kinds import MORPHEME_CHECKS, KoreanVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored
 
-BY_MORPHEMES = {"speech_level", "spacing"}
 MAX_CHARACTERS = 1 << 20
 """What follows is not looked at; no completion is this long."""
 SENTENCE_ENDS = (".", "!", "?", "\u2026", "。", "！", "？")
@@ -25,7 +24,7 @@ def verify(config: KoreanVerifier, item: ScoreItem) -> Verdict:
     Source: the language consistency reward of DeepSeek-R1, arXiv:2501.12948, section 2.3.2 (share of words in the target
     language); the other checks are ours.
     """
-    if BY_MORPHEMES.intersection(config.checks):
+    if MORPHEME_CHECKS.intersection(config.checks):
         try:
             morphemes.load()  # before anything else: a worker is warmed up by a text without Korean
         except ImportError:
