@@ -67,6 +67,12 @@ def examine(out: Console, root: Path) -> bool:
         "a sandbox for programs stands" if not fault else f"no sandbox for programs: {fault}",
         SANDBOX if fault else "",
     )
+    has_kiwi = importlib.util.find_spec("kiwipiepy") is not None
+    line(
+        None,
+        "Kiwi, for Korean endings and spaces, " + ("found" if has_kiwi else "not installed"),
+        "" if has_kiwi else "pip install -e '.[korean]'",
+    )
     line(None, "vLLM is not used by the shipped engines; it belongs into an environment of its own")
     servers = read_servers(root)
     running = is_healthy(f"{servers.get('prefect', '')}/api/health") if servers else is_healthy(f"{DEFAULT_API}/health")

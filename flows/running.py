@@ -21,7 +21,7 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
     """Run the iterations and print what came out.
 
     What can be refused is refused before a server is started: a bad name, a lineage that is held, a recipe that
-    contradicts the recorded one, a policy or prompts that are not there.
+    contradicts the recorded one, a policy, prompts or an extra that are not there.
     """
     try:
         check_lineage_name(lineage)
@@ -59,7 +59,9 @@ def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
 def _check_sources(config: PipelineConfig) -> None:
     from tasks.curriculum.sources import load_prompts
     from tasks.policy.sources import check_source
+    from tasks.verifiers.extras import check_extras
 
+    check_extras(config.scoring.verifiers)
     check_source(config.policy)
     found = len(load_prompts(config.prompts.source, seed=derive_seed(config.seed, "prompts")).prompts)
     if found <= config.prompts.num_heldout:

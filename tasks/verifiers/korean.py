@@ -8,10 +8,9 @@ from tasks.verifiers.prose import prose_of
 from tasks.verifiers.scripts import count_scripts, hangul_share, latin_words
 from tasks.verifiers.spacing import compare_spaces
 from tasks.verifiers.speech_levels import LEVELS, best_level, levels_of
-from tasks.verifiers.text_kinds import KoreanVerifier
+from tasks.verifiers.text_kinds import MORPHEME_CHECKS, KoreanVerifier
 from tasks.verifiers.verdict import ScoreItem, Verdict, failed, scored
 
-BY_MORPHEMES = {"speech_level", "spacing"}
 MAX_CHARACTERS = 1 << 20
 """What follows is not looked at; no completion is this long."""
 SENTENCE_ENDS = (".", "!", "?", "\u2026", "。", "！", "？")
@@ -25,7 +24,7 @@ def verify(config: KoreanVerifier, item: ScoreItem) -> Verdict:
     Source: the language consistency reward of DeepSeek-R1, arXiv:2501.12948, section 2.3.2 (share of words in the target
     language); the other checks are ours.
     """
-    if BY_MORPHEMES.intersection(config.checks):
+    if MORPHEME_CHECKS.intersection(config.checks):
         try:
             morphemes.load()  # before anything else: a worker is warmed up by a text without Korean
         except ImportError:
@@ -62,9 +61,9 @@ def _scripts(config: KoreanVerifier, text: str, is_truncated: bool) -> str:
 
 def _speech_level(config: KoreanVerifier, text: str, is_truncated: bool) -> str:
     sentences = list(morphemes.sentences_of(text[: config.max_analysed_characters]))
-    is_cut = is_truncated or len(text) > config.max_analysed_characters
+    is_cut = is_truncated or len(text) > config.max_analysed_characters or text.rstrip().endswith("\ufffd")
     if is_cut and sentences and not sentences[-1].text.endswith(SENTENCE_ENDS):
-        sentences.pop()  # its ending is not there
+        sentences.pop()  # its ending is not there, or only some bytes of it
     fittings = [fitting for sentence in sentences if (fitting := levels_of(sentence)) is not None]
     if not fittings:
         return "no sentence has an ending that shows a speech level"

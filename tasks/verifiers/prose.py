@@ -3,12 +3,12 @@
 import re
 import unicodedata
 
-JAMO_RUN = re.compile("[\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]+")
+JAMO_RUN = re.compile("[가-힣]?[\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb]+")
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 WORD = r"[A-Za-z]{2,}"
 
-# Each is linear in the length of the text: what may repeat can not hold the character that ends it.
+# Each is linear in the length of the text: what may repeat without bound ends at its own beginning, or with the text.
 LEFT_OUT = (
     re.compile(r"```.*?(?:```|\Z)", re.DOTALL),
     re.compile(r"`[^`\n]+`"),
@@ -18,10 +18,10 @@ LEFT_OUT = (
     re.compile(r"</?[A-Za-z][\w:.-]{0,40}(?:\s[^<>=]{1,40}=[^<>]{0,200})?\s?/?>"),
 )
 FORMULAS = (
-    re.compile(r"\$\$([^$]{1,2000})\$\$"),
-    re.compile(r"\$([^$\n]{1,300})\$"),
-    re.compile(r"\\\(([^\n]{1,300}?)\\\)"),
-    re.compile(r"\\\[(.{1,2000}?)\\\]", re.DOTALL),
+    re.compile(r"\$\$([^$]+)\$\$"),
+    re.compile(r"\$([^$\n]+)\$"),
+    re.compile(r"\\\((.*?)(?:\\\)|$)", re.MULTILINE),
+    re.compile(r"\\\[(.*?)(?:\\\]|\Z)", re.DOTALL),
 )
 LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\b")
 LATEX_COMMAND = re.compile(r"\\[A-Za-z]+")

@@ -36,8 +36,10 @@ ENDINGS: tuple[tuple[tuple[str, ...], tuple[str, ...], Fitting], ...] = (
     (("라",), ("라",), PLAIN),
     (("",), ("을까", "\u11af까", "자", "나", "니", "냐", "구나", "어라", "렴", "마"), EITHER_CASUAL),
 )
-AFTER_THE_ENDING = ("S", "W", "Z")
-"""Tags of what may follow an ending: signs and emoji, hashtags, a consonant put to it (-습니당)."""
+SIGNS = ("S", "W", "Z")
+"""Tags of signs, emoji and addresses, and of a consonant that is put to an ending (-습니당) ..."""
+NOT_KOREAN = ("SL", "SH", "SN")
+"""... and, among them, of Latin, Chinese characters and numbers."""
 
 
 def levels_of(sentence: Sentence) -> Fitting | None:
@@ -88,13 +90,16 @@ def _is_ending(last: Morpheme) -> bool:
 
 
 def _without_tail(morphemes: Sequence[Morpheme]) -> Sequence[Morpheme]:
-    """Up to the ending: signs after it are left out, and a remark in brackets with them."""
+    """Up to the ending: signs after it are left out, a remark in brackets with them, and what stands after its full stop
+    without being Korean (Kiwi counts it to the sentence before)."""
     end = len(morphemes)
-    while (
-        end and morphemes[end - 1].tag.startswith(AFTER_THE_ENDING) and morphemes[end - 1].tag not in ("SL", "SH", "SN")
-    ):
+    while end and morphemes[end - 1].tag.startswith(SIGNS) and morphemes[end - 1].tag not in NOT_KOREAN:
         end -= 1
         if morphemes[end].tag == "SSC":
             opening = next((i for i in range(end - 1, -1, -1) if morphemes[i].tag == "SSO"), None)
             end = end if opening is None or opening == 0 else opening
-    return morphemes[:end]
+    last = end
+    while last and morphemes[last - 1].tag.startswith(SIGNS):
+        last -= 1
+    is_after_full_stop = last < end and morphemes[last].tag == "SF"
+    return morphemes[:last] if is_after_full_stop else morphemes[:end]

@@ -61,6 +61,8 @@ class ArithmeticStepsVerifier(StepVerifier):
 
 
 KoreanCheck = Literal["hangul", "scripts", "speech_level", "spacing"]
+MORPHEME_CHECKS = frozenset({"speech_level", "spacing"})
+"""Those that need the extra ``korean``."""
 SpeechLevel = Literal["hapsyo", "haeyo", "hae", "haera"]
 """합쇼체 (-습니다), 해요체 (-아요), 해체 (-아), 해라체 (-다)."""
 

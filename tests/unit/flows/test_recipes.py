@@ -14,7 +14,7 @@ def refused(*overrides, recipe="quickstart"):
 
 
 def test_the_shipped_recipes():
-    assert {"quickstart", "process", "smollm2", "gsm8k"} <= set(GOOD)
+    assert {"quickstart", "process", "smollm2", "gsm8k", "korean"} <= set(GOOD)
     assert all(sentence for sentence in GOOD.values())
 
 
