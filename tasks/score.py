@@ -52,13 +52,7 @@ def score(
         return found
     rows = tables.read(completions)
     items = items_of(rows, tables.read(selection))
-    pool = residents.get(
-        "verifiers",
-        config.model_dump_json(),
-        lambda: VerifierPool(
-            config.verifiers, config.num_workers, config.row_deadline_seconds, config.max_failed_share
-        ),
-    )
+    pool = _verifiers(config)
     with progress("verify", "completions") as on_progress:
         verdicts = pool.score(items, on_progress)
     scores = None
@@ -75,3 +69,23 @@ def score(
     metrics["num_replaced_verifier_processes"] = float(pool.num_replaced)
     check_failures(metrics, config.max_failed_share)
     return tables.publish(place, "rewards", rewarded, provenance, sources=config.sources, metrics=metrics)
+
+
+@task(cache_policy=NO_CACHE)
+def check_verifiers(config: ScoringConfig) -> None:
+    """Start the verifier processes, which the first scoring then finds running.
+
+    Raises:
+        CannotStart: a verifier lacks what it needs: a library, the function that it names, the key of its endpoint.
+    """
+    _verifiers(config)
+
+
+def _verifiers(config: ScoringConfig) -> VerifierPool:
+    return residents.get(
+        "verifiers",
+        config.model_dump_json(),
+        lambda: VerifierPool(
+            config.verifiers, config.num_workers, config.row_deadline_seconds, config.max_failed_share
+        ),
+    )
