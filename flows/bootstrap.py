@@ -14,7 +14,7 @@ from tasks.mix_replay import mix_replay
 from tasks.record import record_bootstrap
 from tasks.report import open_iteration
 from tasks.retrain_reward import found_reward_model
-from tasks.score import score
+from tasks.score import check_verifiers, score
 from tasks.select_prompts import select_prompts
 from tasks.update_critic import found_critic
 from tasks.values.seeds import derive_seed
@@ -26,6 +26,7 @@ def bootstrap(place: Place, config: PipelineConfig) -> IterationRecord:
     """policy <- initial policy; reward model <- initial reward model."""
     seed, machine = config.seed, config.machine
     opened = open_iteration(place)
+    check_verifiers(config.scoring)  # before the costly stages, not after them
     policy = warm_start(place, config.policy, machine, derive_seed(seed, "policy"))
     prompts = ingest_prompts(place, config.prompts, policy, derive_seed(seed, "prompts"))
     labels = initial_labels(place, config, prompts, policy)

@@ -62,6 +62,38 @@ def algorithms() -> None:
 
 
 @app.command()
+def verify(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="VERIFIER", help="A verifier's kind, for example math; none with --recipe.")
+    ] = None,
+    completion: Annotated[str, typer.Option(help="The completion: text, @FILE, or - for standard input.")] = "-",
+    answer: Annotated[str, typer.Option(help="The gold answer; JSON where the kind's answers are.")] = "",
+    prompt: Annotated[str, typer.Option(help="The prompt, for verifiers that read it.")] = "",
+    metadata: Annotated[str, typer.Option(help="The prompt's other columns, a JSON object.")] = "{}",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the verifier, or of the recipe."),
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Try the verifiers of this recipe, and their total.")] = None,
+    deadline: Annotated[float | None, typer.Option(min=0.01, help="Seconds for each verifier; 5 by default.")] = None,
+) -> None:
+    """Score one completion by hand. Exit status: 0 when every verifier decided (a reward of 0 too), 1 when one failed."""
+    from flows import verify_view
+    from tasks.verifiers.verdict import ScoreItem
+
+    if (kind is None) == (recipe is None):
+        raise typer.BadParameter("give a verifier's kind or --recipe, one of the two")
+    changes = overrides or []
+    if recipe is not None:
+        trial = verify_view.trial_of_recipe(recipe, changes, deadline)
+    else:
+        trial = verify_view.trial_of_kind(str(kind), changes, deadline or verify_view.DEADLINE_SECONDS)
+    columns, text = verify_view.metadata_of(metadata), verify_view.completion_of(completion)
+    if not verify_view.show_verdicts(out, trial, ScoreItem(prompt, answer, text, columns)):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
 def lineage(
     name: Annotated[str | None, typer.Argument(help="Show one lineage; all are listed without.")] = None,
 ) -> None:

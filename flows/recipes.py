@@ -36,7 +36,7 @@ def load_recipe(recipe: str, overrides: list[str]) -> PipelineConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not a TOML file: {error}") from error
     for override in overrides:
-        _apply(settings, override)
+        apply_override(settings, override)
     try:
         return PipelineConfig.model_validate(settings)
     except ValidationError as error:
@@ -56,7 +56,12 @@ def _find(recipe: str) -> Path:
     return FOLDER / f"{recipe}.toml"
 
 
-def _apply(settings: dict[str, Any], override: str) -> None:
+def apply_override(settings: dict[str, Any], override: str) -> None:
+    """Change a setting in place: "rollout.group_size=4" sets it, a list is entered by position.
+
+    Raises:
+        RecipeError: not KEY=VALUE, or a path that leads nowhere.
+    """
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
         raise RecipeError(f"--set {override!r} is not KEY=VALUE, for example --set rollout.group_size=4")

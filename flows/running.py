@@ -21,7 +21,7 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
     """Run the iterations and print what came out.
 
     What can be refused is refused before a server is started: a bad name, a lineage that is held, a recipe that
-    contradicts the recorded one, a policy, prompts or an extra that are not there.
+    contradicts the recorded one, a policy, prompts, an extra or a verifier that are not there.
     """
     try:
         check_lineage_name(lineage)
@@ -47,7 +47,7 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
 
 
 def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
-    """The Prefect API, once the sources of a new lineage were looked at: the policy is there, the prompts can be read."""
+    """The Prefect API, once a new lineage was looked at: the policy is there, the prompts can be read, the verifiers start."""
     if iterations.latest_record(root, lineage) is None:
         try:
             _check_sources(config)
@@ -59,6 +59,7 @@ def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
 def _check_sources(config: PipelineConfig) -> None:
     from tasks.curriculum.sources import load_prompts
     from tasks.policy.sources import check_source
+    from tasks.score import check_verifiers
     from tasks.verifiers.extras import check_extras
 
     check_extras(config.scoring.verifiers)
@@ -69,3 +70,4 @@ def _check_sources(config: PipelineConfig) -> None:
             f"{found} prompts leave none to train on beside prompts.num_heldout {config.prompts.num_heldout}; "
             "lower it or give more prompts"
         )
+    check_verifiers.fn(config.scoring)

@@ -60,13 +60,7 @@ def score(
         return found
     rows = tables.read(completions)
     items = items_of(rows, tables.read(selection))
-    pool = residents.get(
-        "verifiers",
-        config.model_dump_json(),
-        lambda: VerifierPool(
-            config.verifiers, config.num_workers, config.row_deadline_seconds, config.max_failed_share
-        ),
-    )
+    pool = _verifiers(config)
     with progress("verify", "completions") as on_progress:
         verdicts = pool.score(items, on_progress)
     lengths = None
@@ -98,3 +92,23 @@ def _judged(
         scores = score_rows(model, rows, micro_batch_tokens=budget, max_tokens=most)
         return [of_log_odds(score) for score in scores], None
     return score_steps(model, rows, reward.steps, lengths, micro_batch_tokens=budget, max_tokens=most)
+
+
+@task(cache_policy=NO_CACHE)
+def check_verifiers(config: ScoringConfig) -> None:
+    """Start the verifier processes, which the first scoring then finds running.
+
+    Raises:
+        CannotStart: a verifier lacks what it needs: a library, the function that it names, the key of its endpoint.
+    """
+    _verifiers(config)
+
+
+def _verifiers(config: ScoringConfig) -> VerifierPool:
+    return residents.get(
+        "verifiers",
+        config.model_dump_json(),
+        lambda: VerifierPool(
+            config.verifiers, config.num_workers, config.row_deadline_seconds, config.max_failed_share
+        ),
+    )

@@ -10,8 +10,9 @@ from tasks.policy.characters import build_tokenizer
 from tasks.reward.config import RewardModelConfig
 from tasks.runtime import residents
 from tasks.runtime.config import MachineConfig
-from tasks.score import score
+from tasks.score import check_verifiers, score
 from tasks.verifiers.config import ScoringConfig
+from tasks.verifiers.verdict import CannotStart
 
 OUTCOME = ScoringConfig.model_validate({"correctness": "exact", "verifiers": [{"kind": "exact"}]})
 PROCESS = ScoringConfig.model_validate(
@@ -93,3 +94,31 @@ def test_without_a_process_the_policy_is_not_read_and_the_provenance_is_that_of_
         "max_failed_share",
         "max_tokens",
     }
+
+
+def test_the_table_counts_the_processes_that_were_replaced(place, given):
+    assert tables.metrics_of(run(place, given, OUTCOME))["num_replaced_verifier_processes"] == 0
+
+
+def test_a_source_without_a_deadline_of_its_own_is_recorded_as_before_there_was_one():
+    assert '"deadline_seconds"' not in OUTCOME.model_dump_json()
+    assert "deadline_seconds" not in OUTCOME.model_dump(mode="json")["verifiers"][0]
+    own = ScoringConfig.model_validate(
+        {**OUTCOME.model_dump(), "verifiers": [{"kind": "exact", "deadline_seconds": 9}]}
+    )
+    assert own.model_dump(mode="json")["verifiers"][0]["deadline_seconds"] == 9
+
+
+def test_a_verifier_that_lacks_what_it_needs_is_refused_before_anything_is_scored():
+    lacking = {"kind": "function", "function": "no_such_module:reward"}
+    config = ScoringConfig.model_validate({"correctness": "function", "verifiers": [lacking]})
+    with pytest.raises(CannotStart, match="No module named 'no_such_module'"):
+        check_verifiers.fn(config)
+
+
+def test_the_processes_that_were_checked_are_those_that_score(place, given):
+    check_verifiers.fn(OUTCOME)
+    pool = residents.get("verifiers", OUTCOME.model_dump_json(), lambda: None)
+    run(place, given, OUTCOME)
+    assert residents.get("verifiers", OUTCOME.model_dump_json(), lambda: None) is pool
+    assert pool is not None
