@@ -44,10 +44,6 @@ def fit_temperature(logits: Sequence[float], targets: Sequence[float]) -> float:
         return math.fsum(l * (sigmoid(a * l) - y) for l, y in zip(logits, targets, strict=True))  # noqa: E741
 
     low, high = 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE
-    if slope(low) >= 0:
-        return MAX_TEMPERATURE
-    if slope(high) <= 0:
-        return MIN_TEMPERATURE
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)

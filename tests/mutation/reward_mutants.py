@@ -64,8 +64,8 @@ MUTANTS = [
     Mutant("reward/calibration", "l * (sigmoid(a * l) - y)", "sigmoid(a * l) - y"),
     Mutant("reward/calibration", "return 2.0 / (low + high)", "return (low + high) / 2.0"),
     Mutant("reward/calibration", "if slope(middle) < 0 else", "if slope(middle) > 0 else"),
-    Mutant("reward/calibration", "if slope(low) >= 0:", "if False:"),
-    Mutant("reward/calibration", "if slope(high) <= 0:", "if False:"),
+    Mutant("reward/calibration", "low, high = 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE", "low, high = 0.0, 1e3"),
+    Mutant("reward/calibration", "_HALVINGS = 100", "_HALVINGS = 20"),
     Mutant("reward/calibration", "[sigmoid(logit / temperature)", "[sigmoid(logit * temperature)"),
     Mutant("reward/calibration", "negative_log_likelihood([logit / temperature", "negative_log_likelihood([logit"),
     Mutant(

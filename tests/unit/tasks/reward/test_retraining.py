@@ -1,6 +1,7 @@
 """One retraining as a whole: what it measures, calibrates and refuses."""
 
 import pytest
+import torch
 
 from tasks.policy.characters import build_tokenizer
 from tasks.reward import retraining
@@ -11,6 +12,7 @@ from tasks.reward.head import RewardModel
 from tasks.reward.label_kinds import LABELS
 from tasks.reward.measures import accuracy_by_prompt, agreement, judge_rows, length_correlations
 from tasks.reward.trainer import RewardTrainer
+from tasks.runtime.optimiser import NonFinite
 from tests.conftest import make_llama
 
 PAIR = LABELS[PairsConfig]
@@ -187,3 +189,10 @@ def test_a_length_only_scorer_is_seen():
 
 def test_a_pair_whose_sides_the_cut_made_equal_is_not_judged(trainer):
     assert judge_rows(trainer.model, pairs(1), PAIR, micro_batch_tokens=99, max_tokens=3) == []
+
+
+def test_one_score_of_a_pair_that_is_no_number_stops_the_measuring(trainer):
+    with torch.no_grad():
+        trainer.model.backbone.embed_tokens.weight[11] = float("nan")  # an id of the rejected side alone
+    with pytest.raises(NonFinite, match=r"label label 0 has the scores -?\d+\.\d+, nan"):
+        judge_rows(trainer.model, pairs(1), PAIR, micro_batch_tokens=99, max_tokens=50)
