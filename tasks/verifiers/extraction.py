@@ -1,6 +1,10 @@
 """Find the answer in a completion."""
 
+import re
 import unicodedata
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?<=\s)(?P<bare>-?\d[\d,./]*))")
+"""A box with braces, or around one bare number (\\boxed 5)."""
 
 
 def last_tagged(text: str, tag: str) -> str | None:
@@ -14,14 +18,24 @@ def last_tagged(text: str, tag: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{...}, braces balanced; None without one, or when the last is never closed.
+    r"""What stands in the last \boxed{...} or \fbox{...}, braces balanced; None without one, or when it is never closed.
 
-    Nested braces are counted (an escaped brace is not one), which a regular expression can not do.
+    Nested braces are counted (an escaped brace is not one), which a regular expression can not do. Of boxes within boxes
+    the innermost is the last one to begin. A number without braces (\boxed 5) counts; the bare word \boxed is no box.
     """
-    begin = text.rfind("\\boxed{")
-    if begin < 0:
+    last = None
+    for last in _BOX.finditer(text):  # noqa: B007  # only the last one is looked at
+        pass
+    if last is None:
         return None
-    start = begin + len("\\boxed{")
+    if last["bare"] is not None:
+        return last["bare"].rstrip(",./")
+    end = closing_brace(text, last.end())
+    return None if end is None else text[last.end() : end]
+
+
+def closing_brace(text: str, start: int) -> int | None:
+    """Where the brace closes that was opened just before ``start``, None when it never does."""
     depth = 1
     position = start
     while position < len(text):
@@ -31,9 +45,18 @@ def last_boxed(text: str) -> str | None:
             continue
         depth += (character == "{") - (character == "}")
         if depth == 0:
-            return text[start:position]
+            return position
         position += 1
     return None
+
+
+def unboxed(text: str) -> str:
+    """Without the box that stands around the whole text."""
+    text = text.strip()
+    match = _BOX.match(text)
+    if match is None or match["bare"] is not None or closing_brace(text, match.end()) != len(text) - 1:
+        return text
+    return text[match.end() : -1].strip()
 
 
 def after_reasoning(text: str, reasoning_end: str) -> str:
@@ -48,6 +71,22 @@ def after_reasoning(text: str, reasoning_end: str) -> str:
     if not found:
         return "" if opening != reasoning_end and opening in text else text
     return "" if opening != reasoning_end and opening in tail else tail
+
+
+def unwrapped(text: str) -> str:
+    """Without a box around it, math delimiters, a final full stop, and outer white space; NFKC."""
+    text = unboxed(text)
+    for opening, closing in (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$")):
+        is_around = text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) + len(closing)
+        if is_around and opening not in text[len(opening) : -len(closing)]:
+            text = text[len(opening) : -len(closing)].strip()
+    text = plain(text)
+    return text if text.endswith("...") else text.rstrip(".").strip()
+
+
+def gold_text(answer: str) -> str:
+    """A gold answer as its dataset gives it: unwrapped, and of a GSM8K solution ("... #### 42") only the end."""
+    return unwrapped(answer.rpartition("####")[2])
 
 
 def plain(text: str) -> str:
