@@ -6,6 +6,10 @@ import unicodedata
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?<=\s)(?P<bare>-?\d[\d,./]*))")
 """A box with braces, or around one bare number (\\boxed 5)."""
 
+_RAISED = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+")
+_LOWERED = re.compile("[\u2080-\u2089]+")
+_FRACTION = re.compile("[\u00bc-\u00be\u2150-\u215e]")
+
 
 def last_tagged(text: str, tag: str) -> str | None:
     """What stands in the last <tag>...</tag>; None without one, or when the last <tag> is never closed."""
@@ -90,5 +94,12 @@ def gold_text(answer: str) -> str:
 
 
 def plain(text: str) -> str:
-    """NFKC without outer white space: full-width digits and letters become ordinary ones."""
-    return unicodedata.normalize("NFKC", text).strip()
+    """NFKC without outer white space: full-width digits and letters become ordinary ones.
+
+    Raised and lowered digits and one-character fractions are spelt out first (5² is 5^{2}, 1½ is 1 1/2): NFKC alone would
+    make them 52 and 11/2.
+    """
+    text = _RAISED.sub(lambda match: f"^{{{unicodedata.normalize('NFKC', match[0])}}}", text)
+    text = _LOWERED.sub(lambda match: f"_{{{unicodedata.normalize('NFKC', match[0])}}}", text)
+    text = _FRACTION.sub(lambda match: f" {unicodedata.normalize('NFKC', match[0])}", text)
+    return unicodedata.normalize("NFKC", text).replace("\u2044", "/").strip()

@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.verifiers.answer_kinds import MathVerifier
 from tasks.verifiers.extraction import after_reasoning, gold_text, last_boxed, unwrapped
-from tasks.verifiers.quantities import have_same_unit, is_equal, read_quantity, tidied
+from tasks.verifiers.quantities import is_equal, read_quantity, tidied
 from tasks.verifiers.structure import (
     as_interval,
     bracketed,
