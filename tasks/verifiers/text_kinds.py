@@ -38,7 +38,13 @@ class FormatVerifier(Source):
     kind: Literal["format"]
     name: str = named("format")
     weight: float = 0.1
-    tags: tuple[str, ...] = ("think", "answer")
+    tags: tuple[Annotated[str, Field(pattern=r"^[^<>/\s]+$")], ...] = Field(default=("think", "answer"), min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "FormatVerifier":
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError(f"tags {list(self.tags)} name a tag twice, but each must stand exactly once; remove one")
+        return self
 
 
 class StepVerifier(Source):
