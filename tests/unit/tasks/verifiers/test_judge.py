@@ -307,13 +307,13 @@ def test_settings_that_can_not_work_are_refused(changed, said):
 
 def test_a_judge_whose_retries_do_not_fit_the_deadline_is_refused_with_the_cure():
     judge = {"kind": "judge", "base_url": "http://x/v1", "model": "m", "timeout_seconds": 10, "max_retries": 2}
-    scoring = {"correctness": "judge", "verifiers": [{**judge, "deadline_seconds": 33}]}
-    with pytest.raises(ValidationError, match=r"may wait 33 s .* stopped after 33 s; set its deadline_seconds above"):
+    scoring = {"correctness": "judge", "verifiers": [{**judge, "deadline_seconds": 32}]}
+    with pytest.raises(ValidationError, match=r"may take 33 s .* stopped after 32 s, .* set its deadline_seconds"):
         ScoringConfig.model_validate(scoring)
     scoring["verifiers"][0]["deadline_seconds"] = None
     with pytest.raises(ValidationError, match="stopped after 5 s"):
         ScoringConfig.model_validate(scoring)
-    scoring["verifiers"][0]["deadline_seconds"] = 34
+    scoring["verifiers"][0]["deadline_seconds"] = 33
     ScoringConfig.model_validate(scoring)
 
 

@@ -35,6 +35,6 @@ def test_a_prompt_of_another_source_is_unscored():
 
 
 def test_the_verifier_is_told_what_was_cut():
-    selection = [{"group_id": "g", "prompt": "p", "answer": "4", "metadata": "{}"}]
-    rows = [{"group_id": "g", "text": "4", "is_truncated": cut} for cut in (True, False)]
+    selection = [{"group_id": "g", "prompt": "p", "answer": "4", "metadata": "{}", "is_chat": False}]
+    rows = [{"group_id": "g", "text": "4", "is_truncated": cut, "completion_token_ids": [4]} for cut in (True, False)]
     assert [item.is_truncated for item in items_of(rows, selection)] == [True, False]
