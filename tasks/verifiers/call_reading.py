@@ -45,9 +45,9 @@ def read_calls(text: str) -> Reading:
             arguments or with a key that calls do not have, both shapes at once, or two OpenAI lists.
     """
     try:
-        if OPENING in text or CLOSING in text:
-            return _tagged(text)
-        return _openai(text)
+        if (whole := _whole_json(text)) is not None:
+            return whole  # a tag inside a JSON string is a value, not a tag
+        return _tagged(text) if OPENING in text or CLOSING in text else _openai(text)
     except NotJson as error:
         raise Malformed(f"a call is not JSON: {error}") from None
 
@@ -73,14 +73,18 @@ def _tagged(text: str) -> Reading:
     return Reading(tuple(calls), is_alone=not "".join(around).strip())
 
 
+def _whole_json(text: str) -> Reading | None:
+    """The calls of a text that is one JSON value; None for a text that is none or merely begins like one."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = read_json(text)
+    except NotJson:
+        return None
+    return Reading(tuple(_openai_call(item) for item in _listed(value)), is_alone=True)
+
+
 def _openai(text: str) -> Reading:
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            whole = read_json(text)
-        except NotJson:
-            pass  # text that merely begins like JSON; a list of calls inside it is looked for below
-        else:
-            return Reading(tuple(_openai_call(item) for item in _listed(whole)), is_alone=True)
     match = _OPENAI.search(text)
     if match is None:
         return Reading((), is_alone=not text.strip())

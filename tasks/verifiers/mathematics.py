@@ -51,8 +51,8 @@ def verify(config: MathVerifier, item: ScoreItem) -> Verdict:
         return scored(0.0, f"the box holds {len(answer)} characters")
     try:
         is_right = same(normal(gold), normal(unwrapped(answer)))
-    except MemoryError:
-        raise  # not the text's fault alone: the process may be short of it
+    except (MemoryError, ImportError):
+        raise  # not the text's fault: the process is short of memory, or the library is not there
     except Exception as error:  # noqa: BLE001  # the library raises anything on model text, whose fault it then is
         return scored(0.0, f"{answer[:80]!r} can not be compared: {type(error).__name__}")
     return scored(1.0) if is_right else scored(0.0, f"{answer[:80]!r} is not {gold[:80]!r}")

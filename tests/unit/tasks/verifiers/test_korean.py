@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.verifiers import korean, morphemes
-from tasks.verifiers.child import Child
 from tasks.verifiers.extras import check_extras
 from tasks.verifiers.kinds import VerifierConfig
 from tasks.verifiers.morphemes import Morpheme, Sentence
@@ -282,14 +281,9 @@ def test_the_workers_are_warm_within_their_memory_and_agree_with_this_process():
         "因此 합니다.",
     ]
     items = [ScoreItem("", "", text, {}) for text in texts] * 4
-    child = Child([ALL])
-    try:
-        child.wait_ready()
-        begin = time.monotonic()
-        assert child.ask(0, items[0], 5.0).reward == 1.0
-        assert time.monotonic() - begin < 2, "the model was read for the first row, not at the start"
-    finally:
-        child.kill()
     with VerifierPool([ALL], 2, 5.0) as pool:
+        begin = time.monotonic()
+        assert pool.score(items[:1], lambda done, total: None)[0][0].reward == 1.0
+        assert time.monotonic() - begin < 2, "the model was read for the first row, not at the start"
         found = pool.score(items, lambda done, total: None)
     assert [row[0] for row in found] == [korean.verify(ALL, item) for item in items]
