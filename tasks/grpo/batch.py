@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +21,34 @@ class TokenSequence:
         return len(self.prompt_token_ids) + len(self.completion_token_ids)
 
 
+class CompletionBatch(Protocol):
+    """A micro-batch of B completions, however they lie in memory. N: all their tokens, sequence by sequence."""
+
+    @property
+    def rows(self) -> list[int]:
+        """The sequences' row numbers."""
+
+    @property
+    def lengths_B(self) -> Tensor:
+        """Tokens of each completion."""
+
+    @property
+    def predicting_N(self) -> Tensor:
+        """Flat index into [rows, positions] of the input at which each completion token is predicted."""
+
+    @property
+    def targets_N(self) -> Tensor:
+        """The id of each completion token."""
+
+    def inputs(self) -> dict[str, Tensor]:
+        """What the model is called with."""
+
+
+def completion_mask(lengths_B: Tensor) -> Tensor:
+    """[B, C] true on completion tokens, C the longest completion."""
+    return torch.arange(int(lengths_B.max()), device=lengths_B.device) < lengths_B[:, None]
+
+
 @dataclass(frozen=True)
 class PaddedBatch:
     """Right-padded sequences. The completion of row b begins at ``starts_B[b]`` and has ``lengths_B[b]`` tokens.
@@ -36,8 +65,31 @@ class PaddedBatch:
     @property
     def completion_mask_BC(self) -> Tensor:
         """[B, C] true on completion tokens, C the longest completion of the batch."""
-        positions_C = torch.arange(int(self.lengths_B.max()), device=self.lengths_B.device)
-        return positions_C < self.lengths_B[:, None]
+        return completion_mask(self.lengths_B)
+
+    @property
+    def predicting_N(self) -> Tensor:
+        """Flat index into [B, T] of the position before each completion token.
+
+        Errors: ValueError for a prompt without tokens (its first completion token has nothing to be predicted from).
+        """
+        if bool((self.starts_B < 1).any()):
+            raise ValueError("a prompt has no tokens: the first completion token has nothing to be predicted from")
+        rows_N, columns_N = self.completion_mask_BC.nonzero(as_tuple=True)
+        return rows_N * self.input_ids_BT.shape[1] + self.starts_B[rows_N] + columns_N - 1
+
+    @property
+    def targets_N(self) -> Tensor:
+        """The id of each completion token."""
+        return self.input_ids_BT.flatten()[self.predicting_N + 1]
+
+    def inputs(self) -> dict[str, Tensor]:
+        """What the model is called with; positions count from the first token of each row."""
+        return {
+            "input_ids": self.input_ids_BT,
+            "attention_mask": self.attention_mask_BT,
+            "position_ids": (self.attention_mask_BT.cumsum(dim=1) - 1).clamp(min=0),
+        }
 
 
 def pad(sequences: Sequence[TokenSequence], device: str) -> PaddedBatch:

@@ -9,6 +9,9 @@ from tasks.values.optimiser import OptimiserConfig
 
 STD_EPS = 1e-6
 
+Layout = Literal["packed", "padded"]
+"""packed: the completions of one prompt stand behind it in one row; padded: each prompt and completion in a row."""
+
 
 class GroupAdvantages(Frozen):
     """(reward - group mean) / (group std + eps); scale "none" leaves out the division."""

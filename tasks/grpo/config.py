@@ -11,6 +11,7 @@ from tasks.grpo.components import (
     CriticConfig,
     FilterConfig,
     KlConfig,
+    Layout,
     ObjectiveConfig,
     OverlongConfig,
 )
@@ -36,7 +37,9 @@ class UpdateConfig(Frozen):
     minibatch_completions: int | None = Field(default=None, ge=1)
     """Completions per optimiser update; None takes all of the step's."""
     micro_batch_tokens: int = Field(default=16384, ge=1)
-    """Padded tokens per forward pass; memory only, it can not change the result."""
+    """Tokens per forward pass, filling included; memory only, it can not change the result."""
+    layout: Layout = "packed"
+    """Whether the completions of a group stand behind their prompt in one row; a model that can not take it is padded."""
     truncated: Literal["keep", "mask", "zero"] = "keep"
     """Completions cut by the token limit: keep their reward; mask them out of the group and the loss; or count their
     reward (each of their step rewards) as zero."""

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tasks.grpo.batch import PaddedBatch, TokenSequence, micro_batches, pad
+from tasks.grpo.batch import CompletionBatch, TokenSequence
+from tasks.grpo.components import Layout
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.correction import CORRECTIONS, Corrected
+from tasks.grpo.layouts import batches_of
 from tasks.grpo.logprobs import completion_logprobs
 
 Row = Mapping[str, Any]
@@ -20,7 +22,7 @@ def sequence_of(rows: Sequence[Row], index: int) -> TokenSequence:
     return TokenSequence(index, rows[index]["prompt_token_ids"], rows[index]["completion_token_ids"])
 
 
-def temperatures(rows: Sequence[Row], batch: PaddedBatch) -> Tensor:
+def temperatures(rows: Sequence[Row], batch: CompletionBatch) -> Tensor:
     """[B] float32, the temperature each completion was sampled at."""
     values = [rows[row]["temperature"] for row in batch.rows]
     if bad := [value for value in values if not value > 0]:
@@ -30,12 +32,12 @@ def temperatures(rows: Sequence[Row], batch: PaddedBatch) -> Tensor:
 
 @torch.no_grad()
 def logprobs_by_row(
-    model: PreTrainedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int
+    model: PreTrainedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int, layout: Layout
 ) -> dict[int, Tensor]:
     """Row index -> [T] float32 log-probabilities (nats) of its completion's tokens under ``model``, on the CPU."""
     found: dict[int, Tensor] = {}
-    for part in micro_batches([sequence_of(rows, index) for index in indices], micro_batch_tokens):
-        batch = pad(part, str(model.device))
+    sequences = [sequence_of(rows, index) for index in indices]
+    for batch in batches_of(layout, model, sequences, micro_batch_tokens):
         logprobs_BC = completion_logprobs(model, batch, temperatures(rows, batch)).logprobs_BC.cpu()
         for position, row in enumerate(batch.rows):
             found[row] = logprobs_BC[position, : int(batch.lengths_B[position])]
@@ -75,13 +77,14 @@ class FrozenLogprobs:
         rows: Sequence[Row],
         usable: Sequence[int],
         config: UpdateConfig,
+        layout: Layout,
     ) -> None:
         self._device = str(model.device)
         corrects = config.rollout_correction.kind != "none"
         said = {index: engine_logprobs(rows[index]) for index in usable}
         known = {index: torch.isfinite(logprobs_T) for index, logprobs_T in said.items()}
         missing = [index for index in usable if corrects or not bool(known[index].all())]
-        before = logprobs_by_row(model, rows, missing, config.micro_batch_tokens)
+        before = logprobs_by_row(model, rows, missing, config.micro_batch_tokens, layout)
         self._proximal: dict[int, Tensor] = {}
         self._corrected: dict[int, Corrected] = {}
         differences = []
@@ -94,7 +97,7 @@ class FrozenLogprobs:
             self._corrected[index] = correct(log_weight_T, known[index], config.rollout_correction)
             differences.append(log_weight_T[known[index]])
         self._reference = (
-            None if reference is None else logprobs_by_row(reference, rows, usable, config.micro_batch_tokens)
+            None if reference is None else logprobs_by_row(reference, rows, usable, config.micro_batch_tokens, layout)
         )
         unknown = sum(int((~is_known_T).sum()) for is_known_T in known.values())
         self.metrics = {"num_recomputed_logprobs": float(unknown)}
@@ -105,21 +108,21 @@ class FrozenLogprobs:
         """Tokens of the row that take part."""
         return int(self._corrected[index].takes_part_T.sum())
 
-    def proximal(self, batch: PaddedBatch) -> Tensor:
+    def proximal(self, batch: CompletionBatch) -> Tensor:
         return self._padded(self._proximal, batch)
 
-    def reference(self, batch: PaddedBatch) -> Tensor | None:
+    def reference(self, batch: CompletionBatch) -> Tensor | None:
         return None if self._reference is None else self._padded(self._reference, batch)
 
-    def factor(self, batch: PaddedBatch) -> Tensor:
+    def factor(self, batch: CompletionBatch) -> Tensor:
         """[B, C] float32, the correction of each token's policy term."""
         return self._padded({row: self._corrected[row].factor_T for row in batch.rows}, batch)
 
-    def takes_part(self, batch: PaddedBatch) -> Tensor:
+    def takes_part(self, batch: CompletionBatch) -> Tensor:
         """[B, C] bool, false on padding."""
         return self._padded({row: self._corrected[row].takes_part_T for row in batch.rows}, batch)
 
-    def _padded(self, by_row: dict[int, Tensor], batch: PaddedBatch) -> Tensor:
+    def _padded(self, by_row: dict[int, Tensor], batch: CompletionBatch) -> Tensor:
         return torch.nn.utils.rnn.pad_sequence([by_row[row] for row in batch.rows], batch_first=True).to(self._device)
 
     def _correction_metrics(self, differences_N: Tensor, known: Mapping[int, Tensor]) -> dict[str, float]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tasks.grpo.batch import PaddedBatch, TokenSequence, pad
+from tasks.grpo.batch import CompletionBatch, TokenSequence, completion_mask, pad
 
 CHUNK_LOGITS = 1 << 24
 """Logits held at once (16.8 M, 67 MB in float32); a chunk has this many divided by the vocabulary size tokens."""
@@ -41,7 +41,7 @@ Entropy = Callable[[Tensor], Tensor]
 
 
 def completion_logprobs(
-    model: nn.Module, batch: PaddedBatch, temperatures_B: Tensor, entropy: Entropy = detached_entropy
+    model: nn.Module, batch: CompletionBatch, temperatures_B: Tensor, entropy: Entropy = detached_entropy
 ) -> TokenLogprobs:
     """log softmax(logits / temperature) of each completion token, in float32 or better, and the entropy there.
 
@@ -56,20 +56,12 @@ def completion_logprobs(
 
     Errors: ValueError for a prompt without tokens (its first completion token has nothing to be predicted from).
     """
-    if bool((batch.starts_B < 1).any()):
-        raise ValueError("a prompt has no tokens: the first completion token has nothing to be predicted from")
-    hidden_BTD = model.get_decoder()(  # type: ignore[operator]
-        input_ids=batch.input_ids_BT,
-        attention_mask=batch.attention_mask_BT,
-        position_ids=(batch.attention_mask_BT.cumsum(dim=1) - 1).clamp(min=0),
-        use_cache=False,
-    ).last_hidden_state
-    mask_BC = batch.completion_mask_BC
+    predicting_N = batch.predicting_N
+    hidden_RTD = model.get_decoder()(**batch.inputs(), use_cache=False).last_hidden_state  # type: ignore[operator]
+    mask_BC = completion_mask(batch.lengths_B)
     rows_N, columns_N = mask_BC.nonzero(as_tuple=True)
-    positions_N = batch.starts_B[rows_N] + columns_N
-    hidden_ND = hidden_BTD[rows_N, positions_N - 1]
-    targets_N = batch.input_ids_BT[rows_N, positions_N]
-    logprobs_N, entropy_N = _chunked(model, hidden_ND, targets_N, temperatures_B[rows_N], entropy)
+    hidden_ND = hidden_RTD.flatten(0, 1)[predicting_N]
+    logprobs_N, entropy_N = _chunked(model, hidden_ND, batch.targets_N, temperatures_B[rows_N], entropy)
     zeros_BC = torch.zeros(mask_BC.shape, dtype=logprobs_N.dtype, device=logprobs_N.device)
     return TokenLogprobs(
         zeros_BC.index_put((rows_N, columns_N), logprobs_N),

@@ -12,9 +12,10 @@ from transformers import PreTrainedModel
 
 from tasks.grpo.aggregation import AGGREGATIONS
 from tasks.grpo.algorithms import MicroBatch, Objective, objective
-from tasks.grpo.batch import PaddedBatch, micro_batches, pad
+from tasks.grpo.batch import CompletionBatch, pad
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.frozen import FrozenLogprobs, sequence_of, temperatures
+from tasks.grpo.layouts import batches_of, layout_for
 from tasks.grpo.logprobs import check_output_layer, completion_logprobs, detached_entropy, entropy_of
 from tasks.grpo.tally import Tally
 from tasks.runtime.optimiser import NonFinite, Optimiser
@@ -32,6 +33,7 @@ class PolicyTrainer:
         check_output_layer(self.model)
         self.config = config
         self.device = str(model.device)
+        self.layout = layout_for(self.model, config.layout)
         self.optimiser = Optimiser(model.named_parameters(), config.optimiser)
 
     @classmethod
@@ -79,7 +81,7 @@ class PolicyTrainer:
             (index for index, row in enumerate(rows) if not row["is_masked"]),
             key=lambda index: (rows[index]["group_id"], rows[index]["sample_index"]),
         )
-        frozen = FrozenLogprobs(self.model, reference, rows, usable, self.config)
+        frozen = FrozenLogprobs(self.model, reference, rows, usable, self.config, self.layout)
         usable = [index for index in usable if frozen.num_tokens(index)]
         tally = Tally()
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
@@ -110,8 +112,9 @@ class PolicyTrainer:
             return
         self.optimiser.zero_grad()
         losses = []
-        for part in micro_batches([sequence_of(rows, index) for index in learning], self.config.micro_batch_tokens):
-            found = self._objective(rows, pad(part, self.device), denominator, frozen)
+        sequences = [sequence_of(rows, index) for index in learning]
+        for batch in batches_of(self.layout, self.model, sequences, self.config.micro_batch_tokens):
+            found = self._objective(rows, batch, denominator, frozen)
             found.loss.backward()  # type: ignore[no-untyped-call]
             losses.append(found.loss.detach())
             tally.add_tokens(found)
@@ -125,7 +128,7 @@ class PolicyTrainer:
             raise NonFinite(f"{error}; caused by rows (group_id/sample_index): {', '.join(culprits)}") from error
 
     def _objective(
-        self, rows: Sequence[Row], batch: PaddedBatch, denominator: float, frozen: FrozenLogprobs
+        self, rows: Sequence[Row], batch: CompletionBatch, denominator: float, frozen: FrozenLogprobs
     ) -> Objective:
         entropy = entropy_of if self.config.entropy_coefficient > 0 else detached_entropy
         found = completion_logprobs(self.model, batch, temperatures(rows, batch), entropy)
@@ -159,7 +162,7 @@ class PolicyTrainer:
         return [f"{rows[index]['group_id']}/{rows[index]['sample_index']}" for index in culprits or indices]
 
 
-def advantages(rows: Sequence[Row], batch: PaddedBatch) -> Tensor:
+def advantages(rows: Sequence[Row], batch: CompletionBatch) -> Tensor:
     """[B, C] float32: the outcome advantage repeated over the completion, or the advantages by token."""
     advantages_BC = torch.zeros(len(batch.rows), int(batch.lengths_B.max()), dtype=torch.float32)
     for position, row in enumerate(batch.rows):

@@ -139,7 +139,7 @@ def completion_rows(model):
                 "policy_digest": "d",
             }
         )
-    for index, logprobs_T in logprobs_by_row(model, rows, range(len(rows)), 10_000).items():
+    for index, logprobs_T in logprobs_by_row(model, rows, range(len(rows)), 10_000, "packed").items():
         shift = 0.2 if index % 2 else -0.2
         moved = [shift + 0.3 * math.sin(1.7 * index + position) for position in range(len(logprobs_T))]
         rows[index]["sampler_logprobs"] = (logprobs_T + torch.tensor(moved)).tolist()

@@ -1,0 +1,145 @@
+"""Completions of one prompt packed behind it: the prompt is read once, whatever the size of its group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.grpo.batch import TokenSequence
+
+MAX_ROW_TOKENS = 1024
+"""Tokens of a packed row, unless one sequence alone is longer: attention is computed between all of them and masked after
+that, so a row's cost grows with its square."""
+
+PackedRow = Sequence[TokenSequence]
+"""Sequences with one prompt."""
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """R packed rows of T positions: a prompt, then completions that each see the prompt and themselves alone.
+
+    ``rows``: the B sequences, in the order of the packed rows. ``position_ids_RT`` begin again behind the prompt for
+    every completion. ``attention_mask_R1TT``: additive, 0 where position q may look at position k.
+    ``predicting_N`` and ``targets_N``: for each completion token, sequence by sequence, the flat index into [R, T] of the
+    position that predicts it, and its id; the first token of every completion is predicted by the prompt's last.
+
+    Source: the tree attention of SpecInfer (arXiv:2305.09781), figure 4, with one branch per completion.
+    """
+
+    rows: list[int]
+    lengths_B: Tensor
+    input_ids_RT: Tensor
+    position_ids_RT: Tensor
+    attention_mask_R1TT: Tensor
+    predicting_N: Tensor
+    targets_N: Tensor
+
+    def inputs(self) -> dict[str, Tensor]:
+        """What the model is called with."""
+        return {
+            "input_ids": self.input_ids_RT,
+            "attention_mask": self.attention_mask_R1TT,
+            "position_ids": self.position_ids_RT,
+        }
+
+
+def pack(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> PackedBatch:
+    """The packed rows as one batch, shorter ones filled up with positions that see themselves alone.
+
+    Args:
+        dtype: of the mask, the model's own.
+
+    Errors: ValueError for a prompt without tokens, or sequences of different prompts in one row.
+    """
+    longest = max(num_packed_tokens(row) for row in packed)
+    input_ids_RT = torch.zeros(len(packed), longest, dtype=torch.long)
+    position_ids_RT = torch.zeros(len(packed), longest, dtype=torch.long)
+    branches_RT = torch.full((len(packed), longest), -1)  # 0: prompt, 1..: completions, -1: filling
+    predicting, targets = [], []
+    for number, sequences in enumerate(packed):
+        prompt = list(sequences[0].prompt_token_ids)
+        if not prompt:
+            raise ValueError("a prompt has no tokens: the first completion token has nothing to be predicted from")
+        input_ids_RT[number, : len(prompt)] = torch.tensor(prompt)
+        position_ids_RT[number, : len(prompt)] = torch.arange(len(prompt))
+        branches_RT[number, : len(prompt)] = 0
+        begin = len(prompt)
+        for branch, sequence in enumerate(sequences, 1):
+            if list(sequence.prompt_token_ids) != prompt:
+                raise ValueError(f"rows {sequences[0].row} and {sequence.row} have different prompts")
+            ids = torch.tensor(sequence.completion_token_ids, dtype=torch.long)
+            end = begin + len(ids)
+            input_ids_RT[number, begin:end] = ids
+            position_ids_RT[number, begin:end] = torch.arange(len(prompt), len(prompt) + len(ids))
+            branches_RT[number, begin:end] = branch
+            first = [len(prompt) - 1] if len(ids) else []
+            predicting.append(number * longest + torch.tensor([*first, *range(begin, end - 1)], dtype=torch.long))
+            targets.append(ids)
+            begin = end
+    sequences = [sequence for row in packed for sequence in row]
+    return PackedBatch(
+        rows=[sequence.row for sequence in sequences],
+        lengths_B=torch.tensor([len(sequence.completion_token_ids) for sequence in sequences], device=device),
+        input_ids_RT=input_ids_RT.to(device),
+        position_ids_RT=position_ids_RT.to(device),
+        attention_mask_R1TT=tree_mask(branches_RT.to(device), dtype)[:, None],
+        predicting_N=torch.cat(predicting).to(device),
+        targets_N=torch.cat(targets).to(device),
+    )
+
+
+def tree_mask(branches_RT: Tensor, dtype: torch.dtype) -> Tensor:
+    """[R, T, T] additive mask: 0 where position q may look at position k, else the least number of ``dtype``.
+
+    q looks at k <= q of the prompt (branch 0) or of its own branch. Filling (branch -1) looks at filling: a position that
+    looked at nothing would be NaN.
+    """
+    positions_T = torch.arange(branches_RT.shape[1], device=branches_RT.device)
+    causal_TT = positions_T[:, None] >= positions_T[None, :]
+    same_RTT = branches_RT[:, :, None] == branches_RT[:, None, :]
+    prompt_RTT = (branches_RT == 0)[:, None, :] & (branches_RT >= 0)[:, :, None]
+    seen_RTT = causal_TT & (same_RTT | prompt_RTT)
+    return torch.zeros(seen_RTT.shape, dtype=dtype, device=seen_RTT.device).masked_fill(
+        ~seen_RTT, torch.finfo(dtype).min
+    )
+
+
+def num_packed_tokens(row: PackedRow) -> int:
+    """Tokens of the prompt and of all its completions."""
+    return len(row[0].prompt_token_ids) + sum(len(sequence.completion_token_ids) for sequence in row)
+
+
+def packed_rows(sequences: Sequence[TokenSequence], max_tokens: int) -> list[list[TokenSequence]]:
+    """Sequences with equal prompts together, in rows of at most ``max_tokens`` and ``MAX_ROW_TOKENS`` tokens.
+
+    Longest completions first, each into the first row of its prompt that has room; one that is too long for any row has
+    a row of its own.
+    """
+    limit = min(max_tokens, MAX_ROW_TOKENS)
+    of_prompt: dict[tuple[int, ...], list[list[TokenSequence]]] = {}
+    for sequence in sorted(sequences, key=lambda each: (-each.num_tokens, each.row)):
+        rows = of_prompt.setdefault(tuple(sequence.prompt_token_ids), [])
+        added = len(sequence.completion_token_ids)
+        room = next((row for row in rows if num_packed_tokens(row) + added <= limit), None)
+        if room is None:
+            rows.append([sequence])
+        else:
+            room.append(sequence)
+    return [row for rows in of_prompt.values() for row in rows]
+
+
+def packed_micro_batches(sequences: Sequence[TokenSequence], max_tokens: int) -> list[list[list[TokenSequence]]]:
+    """Packed rows in batches of at most ``max_tokens`` tokens, filling included; longest rows first.
+
+    A row that is longer than ``max_tokens`` by itself forms a batch of its own.
+    """
+    batches: list[list[list[TokenSequence]]] = []
+    for row in sorted(packed_rows(sequences, max_tokens), key=lambda each: (-num_packed_tokens(each), each[0].row)):
+        longest = num_packed_tokens(batches[-1][0]) if batches else 0
+        if batches and longest * (len(batches[-1]) + 1) <= max_tokens:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
