@@ -30,6 +30,7 @@ TABLES = {
     "tasks.grpo.aggregation:AGGREGATIONS": "tasks.grpo.components:AggregationConfig",
     "tasks.grpo.correction:CORRECTIONS": "tasks.grpo.components:CorrectionConfig",
     "tasks.grpo.kl:ESTIMATORS": None,
+    "tasks.grpo.layouts:LAYOUTS": None,
 }
 
 
