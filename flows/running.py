@@ -59,8 +59,8 @@ def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
 def _check_sources(config: PipelineConfig) -> None:
     from tasks.curriculum.sources import load_prompts
     from tasks.policy.sources import check_source
-    from tasks.score import check_verifiers
     from tasks.verifiers.extras import check_extras
+    from tasks.verifiers.resident import resident_pool
 
     check_extras(config.scoring.verifiers)
     check_source(config.policy)
@@ -70,4 +70,4 @@ def _check_sources(config: PipelineConfig) -> None:
             f"{found} prompts leave none to train on beside prompts.num_heldout {config.prompts.num_heldout}; "
             "lower it or give more prompts"
         )
-    check_verifiers.fn(config.scoring)
+    resident_pool(config.scoring)

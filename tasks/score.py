@@ -21,7 +21,7 @@ from tasks.runtime.inline import prepare
 from tasks.runtime.progress import progress
 from tasks.verifiers.config import ScoringConfig
 from tasks.verifiers.failures import check_failures
-from tasks.verifiers.pool import VerifierPool
+from tasks.verifiers.resident import resident_pool
 from tasks.verifiers.steps import StepRewards
 from tasks.verifiers.totals import items_of, of_log_odds, reward_rows
 from tasks.verifiers.verdict import Verdict
@@ -60,7 +60,7 @@ def score(
         return found
     rows = tables.read(completions)
     items = items_of(rows, tables.read(selection))
-    pool = _verifiers(config)
+    pool = resident_pool(config)
     with progress("verify", "completions") as on_progress:
         verdicts = pool.score(items, on_progress)
     lengths = None
@@ -101,14 +101,4 @@ def check_verifiers(config: ScoringConfig) -> None:
     Raises:
         CannotStart: a verifier lacks what it needs: a library, the function that it names, the key of its endpoint.
     """
-    _verifiers(config)
-
-
-def _verifiers(config: ScoringConfig) -> VerifierPool:
-    return residents.get(
-        "verifiers",
-        config.model_dump_json(),
-        lambda: VerifierPool(
-            config.verifiers, config.num_workers, config.row_deadline_seconds, config.max_failed_share
-        ),
-    )
+    resident_pool(config)

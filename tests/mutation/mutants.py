@@ -28,6 +28,8 @@ TESTS = {
     "samples": ["test_samples.py"],
     "critic": ["test_critic.py"],
     "trainer": ["test_trainer.py"],
+    "packing": ["test_packing.py"],
+    "layouts": ["test_packing.py"],
 }
 """The tests that are asked, of tests/unit/tasks/grpo; the first that fails ends the question."""
 
@@ -169,7 +171,11 @@ MUTANTS = [
         "log_ratio = torch.clamp(policy_logprobs - proximal_logprobs",
         "log_ratio = torch.clamp(proximal_logprobs - policy_logprobs",
     ),
-    Mutant("batch", "return positions_C < self.lengths_B[:, None]", "return positions_C <= self.lengths_B[:, None]"),
+    Mutant(
+        "batch",
+        "return torch.arange(int(lengths_B.max()), device=lengths_B.device) < lengths_B[:, None]",
+        "return torch.arange(int(lengths_B.max()), device=lengths_B.device) <= lengths_B[:, None]",
+    ),
     Mutant(
         "batch",
         "ids = [*sequence.prompt_token_ids, *sequence.completion_token_ids]",
@@ -212,8 +218,27 @@ MUTANTS = [
         "kl_BC = KL_ESTIMATORS[config.kl.estimator](*(torch.where(batch.mask_BC, each, 0.0) for each in logprobs))",
         "kl_BC = KL_ESTIMATORS[config.kl.estimator](*logprobs)",
     ),
+    Mutant("batch", "self.starts_B[rows_N] + columns_N - 1", "self.starts_B[rows_N] + columns_N"),
     Mutant(
-        "logprobs", "hidden_ND = hidden_BTD[rows_N, positions_N - 1]", "hidden_ND = hidden_BTD[rows_N, positions_N]"
+        "logprobs",
+        "hidden_ND = hidden_RTD.flatten(0, 1)[predicting_N]",
+        "hidden_ND = hidden_RTD.flatten(0, 1)[predicting_N + 1]",
+    ),
+    Mutant("packing", "first = [len(prompt) - 1] if len(ids) else []", "first = [begin - 1] if len(ids) else []"),
+    Mutant("packing", "torch.arange(len(prompt), len(prompt) + len(ids))", "torch.arange(begin, end)"),
+    Mutant("packing", "branches_RT[number, begin:end] = branch", "branches_RT[number, begin:end] = 1"),
+    Mutant("packing", "causal_TT & (same_RTT | prompt_RTT)", "same_RTT | prompt_RTT"),
+    Mutant("packing", "causal_TT & (same_RTT | prompt_RTT)", "causal_TT & same_RTT"),
+    Mutant("packing", "causal_TT & (same_RTT | prompt_RTT)", "causal_TT"),
+    Mutant("packing", "tuple(sequence.prompt_token_ids), []", "len(sequence.prompt_token_ids), []"),
+    Mutant("packing", "+ added <= limit", "<= limit"),
+    Mutant("packing", "longest * (len(batches[-1]) + 1) <= max_tokens", "longest * len(batches[-1]) <= max_tokens"),
+    Mutant("layouts", "each.num_tokens <= window]", "each.num_tokens <= window + 99]"),
+    Mutant("layouts", "if max(differences) > (HALF_TOLERANCE if half else TOLERANCE):", "if False:"),
+    Mutant(
+        "layouts",
+        "return int(window) if uses and window is not None else None",
+        "return int(window) if window is not None else None",
     ),
     Mutant("logprobs", "/ temperatures_N[:, None], dim=-1)", ", dim=-1)"),
     Mutant(

@@ -63,3 +63,15 @@ def test_a_torn_note_of_servers_is_no_note(tmp_path):
 def test_an_address_that_is_set_is_taken_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert servers.ensure_api(tmp_path) == servers.Api("configured", "http://127.0.0.1:9/api")
+
+
+def test_what_is_looked_at_before_the_server_starts_does_not_import_prefect(tmp_path):
+    """Prefect reads the address of its API when it is imported: before there is one it would find none."""
+    script = (
+        "import sys\n"
+        "from flows.recipes import load_recipe\n"
+        "from flows.running import _check_sources\n"
+        "_check_sources(load_recipe('quickstart', []))\n"
+        "assert 'prefect' not in sys.modules, 'prefect was imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3], check=True, timeout=120)
