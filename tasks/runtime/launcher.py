@@ -44,8 +44,13 @@ def main(module: str, folder: str, num_processes: int) -> int:
 
 
 def first_to_blame(statuses: Mapping[int, int]) -> int:
-    """The rank that failed by itself: a killed one before those that raised an error (their partner was gone)."""
-    return min(statuses, key=lambda rank: (statuses[rank] >= 0, rank))
+    """The rank that failed by itself. One that was killed comes before those that raised an error, whose partner may have
+    been gone; those that the launcher ended for the sake of the others (SIGTERM) come last."""
+
+    def order(rank: int) -> tuple[bool, bool, int]:
+        return statuses[rank] == -signal.SIGTERM, statuses[rank] >= 0, rank
+
+    return min(statuses, key=order)
 
 
 def _end_with_parent() -> None:
