@@ -68,6 +68,8 @@ class Contents:
     iteration: int
     facts: tuple[Figure, ...]
     alarm: str
+    guards: tuple[str, ...]
+    """The evidence of every guard that was passed."""
     promotion: str
     headline: tuple[Figure, ...]
     agreement: tuple[Figure, ...]
@@ -100,6 +102,7 @@ def contents_of(lineage: str, records: Sequence[Row], stages: Stages, tables: Ta
         iteration=record["iteration"],
         facts=_facts(records),
         alarm=record["alarm"],
+        guards=tuple(record["guards"]),
         promotion=record["promotion"],
         headline=_named(HELD_OUT, evaluated) + _named(TRAINING, iteration_row(stages)),
         agreement=_named(AGREEMENT, evaluated),

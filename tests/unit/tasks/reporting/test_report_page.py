@@ -66,7 +66,7 @@ def record(iteration, **changes):
     }
     return {
         "iteration": iteration, "metrics": metrics, "policy": model, "reward": model, "champion": {"version": "1"},
-        "alarm": "", "promotion": "may be worse", "best_iteration": 1, "outcome": "updated", **changes,
+        "alarm": "", "guards": (), "promotion": "may be worse", "best_iteration": 1, "outcome": "updated", **changes,
     }  # fmt: skip
 
 
@@ -205,6 +205,12 @@ def test_a_retraining_is_measured_on_either_side_and_what_was_not_measured_is_a_
     assert "<td>heldout_ece</td><td>–</td><td>0.0625</td>" in body
     tiles = body.split("<dl")[1]
     assert ("temperature" in tiles, "anchor_auc" in tiles, "1.25" in tiles) == (True, False, True)
+
+
+def test_what_the_guards_say_stands_in_the_head_and_is_text():
+    body = page(records=[record(0), record(1, guards=("guard kl: <b>9</b> is above 1",))])
+    assert '<p class="guard">⚠ guard kl: &lt;b&gt;9&lt;/b&gt; is above 1</p>' in body
+    assert 'class="guard"' not in page()
 
 
 def test_the_alarm_is_seen_in_the_head_the_chart_and_the_table():
