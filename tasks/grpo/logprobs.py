@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tasks.grpo.batch import CompletionBatch, TokenSequence, completion_mask, pad
+from tasks.grpo.output_layer import SelectedLogprobs, takes_selected_logprobs
 
 CHUNK_LOGITS = 1 << 24
 """Logits held at once (16.8 M, 67 MB in float32); a chunk has this many divided by the vocabulary size tokens."""
@@ -60,7 +61,7 @@ def completion_logprobs(
     hidden_RTD = model.get_decoder()(**batch.inputs(), use_cache=False).last_hidden_state  # type: ignore[operator]
     mask_BC = completion_mask(batch.lengths_B)
     rows_N, columns_N = mask_BC.nonzero(as_tuple=True)
-    hidden_ND = hidden_RTD.flatten(0, 1)[predicting_N]
+    hidden_ND = hidden_RTD.flatten(0, 1).index_select(0, predicting_N)
     logprobs_N, entropy_N = _chunked(model, hidden_ND, batch.targets_N, temperatures_B[rows_N], entropy)
     zeros_BC = torch.zeros(mask_BC.shape, dtype=logprobs_N.dtype, device=logprobs_N.device)
     return TokenLogprobs(
@@ -96,6 +97,12 @@ def _chunked(
 ) -> tuple[Tensor, Tensor]:
     output = model.get_output_embeddings()  # type: ignore[operator]
     softcap = getattr(model.config, "final_logit_softcapping", None)
+    size = max(1, CHUNK_LOGITS // output.weight.shape[0])
+    if takes_selected_logprobs(output):
+        found_N, entropy_N = SelectedLogprobs.apply(  # type: ignore[no-untyped-call]
+            hidden_ND, output.weight, output.bias, targets_N, temperatures_N, softcap, size
+        )
+        return found_N, entropy_N.detach() if entropy is detached_entropy else entropy_N
 
     def of_chunk(hidden: Tensor, targets: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
         logits_NV = output(hidden)
@@ -103,7 +110,6 @@ def _chunked(
             logits_NV = softcap * torch.tanh(logits_NV / softcap)
         return selected_logprobs_and_entropy(logits_NV, targets, temperatures, entropy)
 
-    size = max(1, CHUNK_LOGITS // output.weight.shape[0])
     if len(targets_N) <= size:
         return of_chunk(hidden_ND, targets_N, temperatures_N)
     chunks = zip(*(torch.split(each, size) for each in (hidden_ND, targets_N, temperatures_N)), strict=True)

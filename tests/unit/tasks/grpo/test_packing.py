@@ -205,7 +205,9 @@ class TestFallback:
     def test_a_model_that_ignores_the_mask_is_padded(self, monkeypatch):
         model = make_llama()
         forward = model.model.forward
-        monkeypatch.setattr(model.model, "forward", lambda **inputs: forward(**{**inputs, "attention_mask": None}))
+        monkeypatch.setattr(
+            model.model, "forward", lambda branches=None, **inputs: forward(**{**inputs, "attention_mask": None})
+        )
         assert layout_for(model, "packed") == "padded"
 
     def test_a_model_that_refuses_such_a_mask_is_padded_and_says_why(self, monkeypatch, caplog):
