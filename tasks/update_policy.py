@@ -46,10 +46,6 @@ def update_policy(
     device = prepare(machine)
     rows = [row for ref in samples for row in tables.read(ref)]
     folder = checkpoints.open_folder(policy)
-    frozen = None
-    if config.kl_in_loss:
-        reference_folder = checkpoints.open_folder(reference)
-        frozen = residents.get("reference", reference.digest, lambda: load_model(reference_folder, device=device))
     trainer = residents.take(
         "trainer",
         policy.digest,
@@ -60,6 +56,12 @@ def update_policy(
         ),
     )
     residents.drop("policy")
+    frozen = None
+    if config.kl_in_loss and reference.digest == policy.digest:
+        frozen = trainer.model
+    elif config.kl_in_loss:
+        reference_folder = checkpoints.open_folder(reference)
+        frozen = residents.get("reference", reference.digest, lambda: load_model(reference_folder, device=device))
     with progress("update policy", "completions") as on_progress:
         metrics = trainer.update(
             rows, reference=frozen, max_new_tokens=max_new_tokens, seed=seed, on_progress=on_progress

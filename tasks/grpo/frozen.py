@@ -62,12 +62,21 @@ def engine_logprobs(row: Row) -> Tensor:
     return torch.where(torch.isfinite(logprobs_T), logprobs_T, math.nan)
 
 
+def num_updates(config: UpdateConfig, num_completions: int) -> int:
+    """Optimiser updates that a step of so many completions makes."""
+    size = config.minibatch_completions or max(1, num_completions)
+    return config.num_epochs * math.ceil(num_completions / size)
+
+
 class FrozenLogprobs:
     """Per token and row: proximal and reference log-probabilities, the rollout correction, and who takes part.
 
     The proximal log-probabilities, which the ratio is taken to, are the engine's own. Where the engine gave none they
     are those of the weights before the update, so that the ratio begins at exactly 1 there. Under a rollout correction
     all are those of the weights before the update, and the engine's enter through the correction.
+
+    A step that makes a single update asks no model for the weights before it: they are the weights of the update's own
+    forward pass. The same holds for the reference where it is the policy itself, whose KL is then 0 with gradient 0.
     """
 
     def __init__(
@@ -81,9 +90,15 @@ class FrozenLogprobs:
     ) -> None:
         self._device = str(model.device)
         corrects = config.rollout_correction.kind != "none"
+        is_single = num_updates(config, len(usable)) <= 1
         said = {index: engine_logprobs(rows[index]) for index in usable}
         known = {index: torch.isfinite(logprobs_T) for index, logprobs_T in said.items()}
-        missing = [index for index in usable if corrects or not bool(known[index].all())]
+        self.reference_is_policy = reference is model and is_single
+        missing = [
+            index
+            for index in usable
+            if corrects or (not is_single and (reference is model or not bool(known[index].all())))
+        ]
         before = logprobs_by_row(model, rows, missing, config.micro_batch_tokens, layout)
         self._proximal: dict[int, Tensor] = {}
         self._corrected: dict[int, Corrected] = {}
@@ -96,9 +111,9 @@ class FrozenLogprobs:
             log_weight_T = trainer_T - engine_T if corrects else torch.zeros_like(engine_T)
             self._corrected[index] = correct(log_weight_T, known[index], config.rollout_correction)
             differences.append(log_weight_T[known[index]])
-        self._reference = (
-            None if reference is None else logprobs_by_row(reference, rows, usable, config.micro_batch_tokens, layout)
-        )
+        self._reference = before if reference is model else None
+        if reference is not None and reference is not model:
+            self._reference = logprobs_by_row(reference, rows, usable, config.micro_batch_tokens, layout)
         unknown = sum(int((~is_known_T).sum()) for is_known_T in known.values())
         self.metrics = {"num_recomputed_logprobs": float(unknown)}
         if corrects:
@@ -108,10 +123,15 @@ class FrozenLogprobs:
         """Tokens of the row that take part."""
         return int(self._corrected[index].takes_part_T.sum())
 
-    def proximal(self, batch: CompletionBatch) -> Tensor:
-        return self._padded(self._proximal, batch)
+    def proximal(self, batch: CompletionBatch, policy_logprobs_BC: Tensor) -> Tensor:
+        """[B, C]; where nothing is known but the policy of this very forward pass, that, without its gradient."""
+        proximal_BC = self._padded(self._proximal, batch)
+        return torch.where(torch.isnan(proximal_BC), policy_logprobs_BC.detach(), proximal_BC)
 
-    def reference(self, batch: CompletionBatch) -> Tensor | None:
+    def reference(self, batch: CompletionBatch, policy_logprobs_BC: Tensor) -> Tensor | None:
+        """[B, C], None without a reference."""
+        if self.reference_is_policy:
+            return policy_logprobs_BC.detach()
         return None if self._reference is None else self._padded(self._reference, batch)
 
     def factor(self, batch: CompletionBatch) -> Tensor:

@@ -1,6 +1,5 @@
 """The policy trainer: mu epochs of an objective over one step's samples."""
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from tasks.grpo.aggregation import AGGREGATIONS
 from tasks.grpo.algorithms import MicroBatch, Objective, objective
 from tasks.grpo.batch import CompletionBatch, pad
 from tasks.grpo.config import UpdateConfig
-from tasks.grpo.frozen import FrozenLogprobs, sequence_of, temperatures
+from tasks.grpo.frozen import FrozenLogprobs, num_updates, sequence_of, temperatures
 from tasks.grpo.layouts import batches_of, layout_for
 from tasks.grpo.logprobs import check_output_layer, completion_logprobs, detached_entropy, entropy_of
 from tasks.grpo.tally import Tally
@@ -66,7 +65,8 @@ class PolicyTrainer:
 
         Args:
             rows: rows of the samples table.
-            reference: the frozen reference; needed exactly when the KL stands in the loss.
+            reference: the frozen reference; needed exactly when the KL stands in the loss. The trained model itself, where
+                it has not moved since the iteration began: no second model is then held.
             max_new_tokens: longest completion that sampling allows (denominator of the fixed-length aggregation).
             seed: of the order of the samples.
 
@@ -87,7 +87,7 @@ class PolicyTrainer:
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
         size = self.config.minibatch_completions or max(1, len(usable))
         if not any(rows[index]["has_signal"] for index in usable):
-            tally.num_skipped_updates = self.config.num_epochs * math.ceil(len(usable) / size)
+            tally.num_skipped_updates = num_updates(self.config, len(usable))
             return tally.metrics(self.optimiser) | frozen.metrics
         done = 0
         for _ in range(self.config.num_epochs):
@@ -105,7 +105,8 @@ class PolicyTrainer:
     def _update_once(
         self, rows: Sequence[Row], minibatch: Sequence[int], denominator: float, frozen: FrozenLogprobs, tally: Tally
     ) -> None:
-        everywhere = self.config.kl_in_loss or self.config.entropy_coefficient > 0
+        has_kl = self.config.kl_in_loss and not frozen.reference_is_policy  # the KL to oneself is 0, and flat there
+        everywhere = has_kl or self.config.entropy_coefficient > 0
         learning = [index for index in minibatch if rows[index]["has_signal"] or everywhere]
         if not learning:
             tally.num_skipped_updates += 1
@@ -135,8 +136,8 @@ class PolicyTrainer:
         return objective(
             MicroBatch(
                 policy_logprobs_BC=found.logprobs_BC,
-                proximal_logprobs_BC=frozen.proximal(batch),
-                reference_logprobs_BC=frozen.reference(batch),
+                proximal_logprobs_BC=frozen.proximal(batch, found.logprobs_BC),
+                reference_logprobs_BC=frozen.reference(batch, found.logprobs_BC),
                 advantages_BC=advantages(rows, batch),
                 mask_BC=frozen.takes_part(batch),
                 correction_BC=frozen.factor(batch),
