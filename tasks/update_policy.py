@@ -53,6 +53,7 @@ def update_policy(
             residents.get("policy", policy.digest, lambda: load_model(folder, device=device)),
             config,
             folder / TRAINER_FOLDER,
+            machine,
         ),
     )
     residents.drop("policy")

@@ -12,7 +12,7 @@ from tasks.grpo.batch import CompletionBatch, TokenSequence
 from tasks.grpo.components import Layout
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.correction import CORRECTIONS, Corrected
-from tasks.grpo.layouts import batches_of
+from tasks.grpo.layouts import batches_of, share_attention
 from tasks.grpo.logprobs import completion_logprobs
 
 Row = Mapping[str, Any]
@@ -113,6 +113,7 @@ class FrozenLogprobs:
             differences.append(log_weight_T[known[index]])
         self._reference = before if reference is model else None
         if reference is not None and reference is not model:
+            share_attention(model, reference)
             self._reference = logprobs_by_row(reference, rows, usable, config.micro_batch_tokens, layout)
         unknown = sum(int((~is_known_T).sum()) for is_known_T in known.values())
         self.metrics = {"num_recomputed_logprobs": float(unknown)}

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from tasks.grpo.logprobs import completion_logprobs
 from tasks.grpo.packing import pack, pack_branches, packed_micro_batches
 from tasks.grpo.tree_attention import TREE, attention_of, takes_branches
 
+Attention = Literal["branches", "mask"]
 log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-3
@@ -70,17 +71,20 @@ def sliding_window(config: Any) -> int | None:
 
 
 @torch.no_grad()
-def layout_for(model: nn.Module, wanted: Layout) -> Layout:
+def layout_for(model: nn.Module, wanted: Layout, attention: Attention = "branches") -> Layout:
     """``wanted``, but "packed" only when the model gives a packed row the log-probabilities of its sequences alone, else
     "padded" and a warning: some families build their attention without the mask or the positions they are given.
 
     A model whose attention is PyTorch's own is given ``tree_attention`` where that passes the same check; without
     branches the two are one, so that whoever else uses the model sees no change.
+
+    Args:
+        attention: "mask" keeps the dense mask: code compiled for it fits every batch, code for branches only one.
     """
     if wanted == "padded":
         return wanted
     own = attention_of(model)
-    if own == "sdpa":
+    if own == "sdpa" and attention == "branches":
         model.set_attn_implementation(TREE)  # type: ignore[operator]
         if attention_of(model) == TREE and not fault_of_packed_rows(model):
             return "packed"
@@ -89,6 +93,12 @@ def layout_for(model: nn.Module, wanted: Layout) -> Layout:
         log.warning("%s %s; its rows are padded", type(model).__name__, fault)
         return "padded"
     return "packed"
+
+
+def share_attention(model: nn.Module, other: nn.Module) -> None:
+    """Give ``other``, of the same class, the attention that ``model`` was found to take."""
+    if takes_branches(model) and attention_of(other) == "sdpa" and type(other) is type(model):
+        other.set_attn_implementation(TREE)  # type: ignore[operator]
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tasks.grpo.batch import CompletionBatch, TokenSequence, completion_mask, pad
 from tasks.grpo.output_layer import SelectedLogprobs, takes_selected_logprobs
+from tasks.runtime.views import ModelView
 
 CHUNK_LOGITS = 1 << 24
 """Logits held at once (16.8 M, 67 MB in float32); a chunk has this many divided by the vocabulary size tokens."""
@@ -42,7 +44,10 @@ Entropy = Callable[[Tensor], Tensor]
 
 
 def completion_logprobs(
-    model: nn.Module, batch: CompletionBatch, temperatures_B: Tensor, entropy: Entropy = detached_entropy
+    model: nn.Module | ModelView,
+    batch: CompletionBatch,
+    temperatures_B: Tensor,
+    entropy: Entropy = detached_entropy,
 ) -> TokenLogprobs:
     """log softmax(logits / temperature) of each completion token, in float32 or better, and the entropy there.
 
@@ -93,9 +98,9 @@ def check_output_layer(model: nn.Module) -> None:
 
 
 def _chunked(
-    model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor, entropy: Entropy
+    model: nn.Module | ModelView, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor, entropy: Entropy
 ) -> tuple[Tensor, Tensor]:
-    output = model.get_output_embeddings()  # type: ignore[operator]
+    output: Any = model.get_output_embeddings()  # type: ignore[operator]
     softcap = getattr(model.config, "final_logit_softcapping", None)
     size = max(1, CHUNK_LOGITS // output.weight.shape[0])
     if takes_selected_logprobs(output):

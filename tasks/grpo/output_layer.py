@@ -44,7 +44,8 @@ class SelectedLogprobs(torch.autograd.Function):
             part = slice(begin, begin + chunk_tokens)
             kept, ctx.product_dtype = _logprobs(hidden_ND[part], weight_VD, bias_V, temperatures_N[part], softcap)
             found.append(kept.gather(1, targets_N[part, None])[:, 0])
-            entropies.append(-torch.bmm(kept.exp()[:, None], kept[:, :, None])[:, 0, 0])
+            with torch.autocast(hidden_ND.device.type, enabled=False):
+                entropies.append(-torch.bmm(kept.exp()[:, None], kept[:, :, None])[:, 0, 0])
         ctx.softcap, ctx.chunk_tokens = softcap, chunk_tokens
         kept = kept if len(found) == 1 else None
         entropy_N = torch.cat(entropies)

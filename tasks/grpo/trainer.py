@@ -1,5 +1,6 @@
 """The policy trainer: mu epochs of an objective over one step's samples."""
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,29 +18,45 @@ from tasks.grpo.frozen import FrozenLogprobs, num_updates, sequence_of, temperat
 from tasks.grpo.layouts import batches_of, layout_for
 from tasks.grpo.logprobs import check_output_layer, completion_logprobs, detached_entropy, entropy_of
 from tasks.grpo.tally import Tally
+from tasks.runtime.checkpointing import checkpoint_layers
+from tasks.runtime.config import MachineConfig
 from tasks.runtime.optimiser import NonFinite, Optimiser
+from tasks.runtime.precision import compute_dtype, in_precision
 from tasks.runtime.progress import OnProgress
+from tasks.runtime.views import ModelView, compiled
+
+log = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
+DEFAULT_MACHINE = MachineConfig()
 
 
 class PolicyTrainer:
     """Trains ``model`` in place. The model stays in eval mode: dropout would make the ratio differ from 1 before any
     update."""
 
-    def __init__(self, model: PreTrainedModel, config: UpdateConfig) -> None:
+    def __init__(self, model: PreTrainedModel, config: UpdateConfig, machine: MachineConfig = DEFAULT_MACHINE) -> None:
         self.model = model.eval()
         check_output_layer(self.model)
         self.config = config
         self.device = str(model.device)
-        self.layout = layout_for(self.model, config.layout)
-        self.optimiser = Optimiser(model.named_parameters(), config.optimiser)
+        self.dtype = compute_dtype(config.precision, self.device)
+        log.info("the update computes products in %s", self.dtype)
+        self.layout = layout_for(self.model, config.layout, "branches" if machine.compile == "off" else "mask")
+        if machine.gradient_checkpointing:
+            checkpoint_layers(self.model)
+        self.asked: PreTrainedModel | ModelView = (
+            self.model if machine.compile == "off" else compiled(self.model, machine.compile)
+        )
+        self.optimiser = Optimiser(model.named_parameters(), config.optimiser, in_host_memory=machine.offload_optimiser)
 
     @classmethod
-    def load(cls, model: PreTrainedModel, config: UpdateConfig, folder: Path) -> "PolicyTrainer":
+    def load(
+        cls, model: PreTrainedModel, config: UpdateConfig, folder: Path, machine: MachineConfig = DEFAULT_MACHINE
+    ) -> "PolicyTrainer":
         """A trainer that goes on from the state in ``folder``; a fresh one when the folder does not exist (a policy
         that has not been updated yet has no optimiser state)."""
-        trainer = cls(model, config)
+        trainer = cls(model, config, machine)
         if folder.exists():
             trainer.optimiser.load(folder)
         return trainer
@@ -81,7 +98,9 @@ class PolicyTrainer:
             (index for index, row in enumerate(rows) if not row["is_masked"]),
             key=lambda index: (rows[index]["group_id"], rows[index]["sample_index"]),
         )
-        frozen = FrozenLogprobs(self.model, reference, rows, usable, self.config, self.layout)
+        with in_precision(self.dtype, self.device):
+            frozen = FrozenLogprobs(self.model, reference, rows, usable, self.config, self.layout)
+        frozen.metrics["precision_bits"] = 8.0 * self.dtype.itemsize
         usable = [index for index in usable if frozen.num_tokens(index)]
         tally = Tally()
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
@@ -132,7 +151,8 @@ class PolicyTrainer:
         self, rows: Sequence[Row], batch: CompletionBatch, denominator: float, frozen: FrozenLogprobs
     ) -> Objective:
         entropy = entropy_of if self.config.entropy_coefficient > 0 else detached_entropy
-        found = completion_logprobs(self.model, batch, temperatures(rows, batch), entropy)
+        with in_precision(self.dtype, self.device):
+            found = completion_logprobs(self.asked, batch, temperatures(rows, batch), entropy)
         return objective(
             MicroBatch(
                 policy_logprobs_BC=found.logprobs_BC,
