@@ -12,6 +12,7 @@ from tasks.grpo.components import (
     FilterConfig,
     KlConfig,
     Layout,
+    LoraConfig,
     ObjectiveConfig,
     OverlongConfig,
 )
@@ -43,6 +44,8 @@ class UpdateConfig(Frozen):
     """Whether the completions of a group stand behind their prompt in one row; a model that can not take it is padded."""
     precision: Precision = "auto"
     """Of products in forward and backward passes. Weights, log-softmax, losses and optimiser stay float32."""
+    lora: LoraConfig | None = None
+    """Train an adapter of low rank instead of the weights; None trains the weights."""
     truncated: Literal["keep", "mask", "zero"] = "keep"
     """Completions cut by the token limit: keep their reward; mask them out of the group and the loss; or count their
     reward (each of their step rewards) as zero."""

@@ -14,6 +14,7 @@ from tasks.grpo.config import UpdateConfig
 from tasks.grpo.correction import CORRECTIONS, Corrected
 from tasks.grpo.layouts import batches_of, share_attention
 from tasks.grpo.logprobs import completion_logprobs
+from tasks.runtime.views import ModelView
 
 Row = Mapping[str, Any]
 
@@ -32,7 +33,11 @@ def temperatures(rows: Sequence[Row], batch: CompletionBatch) -> Tensor:
 
 @torch.no_grad()
 def logprobs_by_row(
-    model: PreTrainedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int, layout: Layout
+    model: PreTrainedModel | ModelView,
+    rows: Sequence[Row],
+    indices: Sequence[int],
+    micro_batch_tokens: int,
+    layout: Layout,
 ) -> dict[int, Tensor]:
     """Row index -> [T] float32 log-probabilities (nats) of its completion's tokens under ``model``, on the CPU."""
     found: dict[int, Tensor] = {}
@@ -82,7 +87,7 @@ class FrozenLogprobs:
     def __init__(
         self,
         model: PreTrainedModel,
-        reference: PreTrainedModel | None,
+        reference: PreTrainedModel | ModelView | None,
         rows: Sequence[Row],
         usable: Sequence[int],
         config: UpdateConfig,

@@ -12,6 +12,7 @@ from tasks.grpo.components import Layout
 from tasks.grpo.logprobs import completion_logprobs
 from tasks.grpo.packing import pack, pack_branches, packed_micro_batches
 from tasks.grpo.tree_attention import TREE, attention_of, takes_branches
+from tasks.runtime.views import ModelView
 
 Attention = Literal["branches", "mask"]
 log = logging.getLogger(__name__)
@@ -22,7 +23,9 @@ a position that sees too much 0.01 and more."""
 HALF_TOLERANCE = 0.1
 
 
-def padded(sequences: Sequence[TokenSequence], max_tokens: int, model: nn.Module) -> Iterator[CompletionBatch]:
+def padded(
+    sequences: Sequence[TokenSequence], max_tokens: int, model: nn.Module | ModelView
+) -> Iterator[CompletionBatch]:
     """Each prompt and completion in a row of its own, padded on the right.
 
     Source: every transformers model takes it.
@@ -31,7 +34,9 @@ def padded(sequences: Sequence[TokenSequence], max_tokens: int, model: nn.Module
         yield pad(part, str(next(model.parameters()).device))
 
 
-def packed(sequences: Sequence[TokenSequence], max_tokens: int, model: nn.Module) -> Iterator[CompletionBatch]:
+def packed(
+    sequences: Sequence[TokenSequence], max_tokens: int, model: nn.Module | ModelView
+) -> Iterator[CompletionBatch]:
     """The completions of one prompt behind it, in one row; with its branches where the model's attention asks for them.
 
     Source: the tree attention of SpecInfer, arXiv:2305.09781, section 4.
@@ -42,14 +47,14 @@ def packed(sequences: Sequence[TokenSequence], max_tokens: int, model: nn.Module
         yield pack_rows(part, str(parameter.device), parameter.dtype)
 
 
-LAYOUTS: dict[Layout, Callable[[Sequence[TokenSequence], int, nn.Module], Iterator[CompletionBatch]]] = {
+LAYOUTS: dict[Layout, Callable[[Sequence[TokenSequence], int, nn.Module | ModelView], Iterator[CompletionBatch]]] = {
     "packed": packed,
     "padded": padded,
 }
 
 
 def batches_of(
-    layout: Layout, model: nn.Module, sequences: Sequence[TokenSequence], max_tokens: int
+    layout: Layout, model: nn.Module | ModelView, sequences: Sequence[TokenSequence], max_tokens: int
 ) -> Iterator[CompletionBatch]:
     """The sequences in micro-batches of at most ``max_tokens`` tokens (filling included), on the model's device.
 
@@ -95,7 +100,7 @@ def layout_for(model: nn.Module, wanted: Layout, attention: Attention = "branche
     return "packed"
 
 
-def share_attention(model: nn.Module, other: nn.Module) -> None:
+def share_attention(model: nn.Module, other: nn.Module | ModelView) -> None:
     """Give ``other``, of the same class, the attention that ``model`` was found to take."""
     if takes_branches(model) and attention_of(other) == "sdpa" and type(other) is type(model):
         other.set_attn_implementation(TREE)  # type: ignore[operator]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tasks.grpo.adapter import Adapter
 from tasks.grpo.aggregation import AGGREGATIONS
 from tasks.grpo.algorithms import MicroBatch, Objective, objective
 from tasks.grpo.batch import CompletionBatch, pad
@@ -35,8 +36,15 @@ class PolicyTrainer:
     """Trains ``model`` in place. The model stays in eval mode: dropout would make the ratio differ from 1 before any
     update."""
 
-    def __init__(self, model: PreTrainedModel, config: UpdateConfig, machine: MachineConfig = DEFAULT_MACHINE) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: UpdateConfig,
+        machine: MachineConfig = DEFAULT_MACHINE,
+        adapter: Adapter | None = None,
+    ) -> None:
         self.model = model.eval()
+        self.adapter = adapter
         check_output_layer(self.model)
         self.config = config
         self.device = str(model.device)
@@ -61,15 +69,42 @@ class PolicyTrainer:
             trainer.optimiser.load(folder)
         return trainer
 
+    @classmethod
+    def load_with_adapter(
+        cls,
+        base: PreTrainedModel,
+        config: UpdateConfig,
+        saved: tuple[Path, Path] | None,
+        machine: MachineConfig = DEFAULT_MACHINE,
+        *,
+        base_digest: str,
+        seed: int,
+    ) -> "PolicyTrainer":
+        """A trainer of an adapter over ``base``, the policy as it stood when the iteration began: a new adapter (from
+        ``seed``) and a new optimiser, or the ``saved`` ones (the adapter's folder and the optimiser's)."""
+        assert config.lora is not None
+        weights, state = saved or (None, None)
+        adapter = Adapter(base, config.lora, base_digest=base_digest, seed=seed)
+        if weights is not None:
+            adapter.load(weights)
+        trainer = cls(base, config, machine, adapter)
+        if state is not None:
+            trainer.optimiser.load(state)
+        return trainer
+
     def save(self, folder: Path) -> None:
         """Write the optimiser's state; the weights are saved by whoever owns the checkpoint."""
         self.optimiser.save(folder)
+
+    def policy(self) -> PreTrainedModel:
+        """The policy as a plain model: the trained model itself, or the sums of base and adapter."""
+        return self.model if self.adapter is None else self.adapter.merged()
 
     def update(
         self,
         rows: Sequence[Row],
         *,
-        reference: PreTrainedModel | None,
+        reference: PreTrainedModel | ModelView | None,
         max_new_tokens: int,
         seed: int,
         on_progress: OnProgress,
@@ -100,14 +135,14 @@ class PolicyTrainer:
         )
         with in_precision(self.dtype, self.device):
             frozen = FrozenLogprobs(self.model, reference, rows, usable, self.config, self.layout)
-        frozen.metrics["precision_bits"] = 8.0 * self.dtype.itemsize
+        described = frozen.metrics | {"precision_bits": 8.0 * self.dtype.itemsize}
         usable = [index for index in usable if frozen.num_tokens(index)]
         tally = Tally()
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
         size = self.config.minibatch_completions or max(1, len(usable))
         if not any(rows[index]["has_signal"] for index in usable):
             tally.num_skipped_updates = num_updates(self.config, len(usable))
-            return tally.metrics(self.optimiser) | frozen.metrics
+            return tally.metrics(self.optimiser) | described | self._of_adapter()
         done = 0
         for _ in range(self.config.num_epochs):
             shuffler.shuffle(usable)
@@ -119,7 +154,10 @@ class PolicyTrainer:
                 self._update_once(rows, minibatch, denominator, frozen, tally)
                 done += len(minibatch)
                 on_progress(done, len(usable) * self.config.num_epochs)
-        return tally.metrics(self.optimiser) | frozen.metrics
+        return tally.metrics(self.optimiser) | described | self._of_adapter()
+
+    def _of_adapter(self) -> dict[str, float]:
+        return {} if self.adapter is None else self.adapter.metrics()
 
     def _update_once(
         self, rows: Sequence[Row], minibatch: Sequence[int], denominator: float, frozen: FrozenLogprobs, tally: Tally

@@ -10,6 +10,8 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from tasks.runtime.views import ModelView
+
 TREE = "igrpo_tree"
 """The name under which transformers' models find this attention. Without branches it is PyTorch's own ("sdpa")."""
 
@@ -90,11 +92,11 @@ AttentionInterface.register(TREE, tree_attention)
 AttentionMaskInterface.register(TREE, sdpa_mask)
 
 
-def attention_of(model: nn.Module) -> str:
+def attention_of(model: nn.Module | ModelView) -> str:
     """The name of a model's attention; empty when it has none."""
     return str(getattr(model.config, "_attn_implementation", None) or "")
 
 
-def takes_branches(model: nn.Module) -> bool:
+def takes_branches(model: nn.Module | ModelView) -> bool:
     """Whether batches for this model should say where their branches are."""
     return attention_of(model) == TREE
