@@ -195,9 +195,9 @@ def test_the_start_comes_from_the_seed_and_leaves_the_callers_random_state():
 
 
 def test_dropout_an_empty_list_and_unknown_layers_are_refused_with_a_cure():
-    with pytest.raises(ValueError, match=r"lora.dropout is 0.1.*leave it at 0"):
+    with pytest.raises(ValueError, match=r"lora\.dropout is 0\.1.*leave it at 0"):
         config(lora={"dropout": 0.1})
     with pytest.raises(ValueError, match="target_modules is empty"):
         config(lora={"target_modules": []})
-    with pytest.raises(ValueError, match="update.lora.target_modules.*no_such_layer"):
+    with pytest.raises(ValueError, match=r"update\.lora\.target_modules.*no_such_layer"):
         trainer_of(config(lora={"target_modules": ["no_such_layer"]}))
