@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedModel
+
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.sharded import Ranks, whole_weights
 from tasks.grpo.trainer import PolicyTrainer
@@ -60,9 +62,9 @@ def run(folder: Path) -> None:
         rows = [json.loads(line) for line in file]
     with joined(job.machine) as (mesh, device):
         ranks = Ranks(mesh)
-        reference = None if job.reference is None else load_model(Path(job.reference), device=device)
         model = load_model(Path(job.policy), device=device)
-        trainer = PolicyTrainer.load(model, job.config, Path(job.trainer), ranks)
+        reference = _reference(job, model, device)
+        trainer = PolicyTrainer.load(model, job.config, Path(job.trainer), job.machine, ranks)
 
         def on_progress(done: int, total: int) -> None:
             if ranks.rank == 0:
@@ -77,6 +79,13 @@ def run(folder: Path) -> None:
         trainer.save(Path(job.updated_trainer))
         if ranks.rank == 0:
             (folder / METRICS_FILE).write_text(json.dumps(metrics))
+
+
+def _reference(job: UpdateJob, model: PreTrainedModel, device: str) -> PreTrainedModel | None:
+    """The policy itself where it has not moved since the iteration began: no second model is then held."""
+    if job.reference is None or job.reference == job.policy:
+        return None if job.reference is None else model
+    return load_model(Path(job.reference), device=device)
 
 
 if __name__ == "__main__":
