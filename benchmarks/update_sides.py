@@ -78,7 +78,7 @@ def serve_ours(folder: Path, changes: dict[str, Any], machine: dict[str, Any]) -
     print("ready", flush=True)
     for _ in sys.stdin:
         clear_peak()
-        started = time.perf_counter()
+        started = now()
         metrics = update()
         report(started, before, metrics["loss"], metrics["grad_norm"])
 
@@ -95,7 +95,8 @@ def serve_trl(folder: Path, batch: int, *, checkpointing: bool) -> None:
     prompt, completions = token_ids()
 
     class Turns(TrainerCallback):  # type: ignore[misc]
-        before = started = 0.0
+        before = 0.0
+        started = (0.0, 0.0)
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             if not self.before:
@@ -104,7 +105,7 @@ def serve_trl(folder: Path, batch: int, *, checkpointing: bool) -> None:
             if not sys.stdin.readline():
                 os._exit(0)
             clear_peak()
-            self.started = time.perf_counter()
+            self.started = now()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
             if "grad_norm" in logs:
@@ -151,10 +152,15 @@ def clear_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def report(started: float, before: float, loss: float, norm: float) -> None:
-    seconds = time.perf_counter() - started
-    found = {"seconds": seconds, "mib": resident_mib("VmHWM") - before, "loss": float(loss), "grad_norm": float(norm)}
-    print(json.dumps(found), flush=True)
+def now() -> tuple[float, float]:
+    """Wall clock and processor time of all threads, seconds."""
+    return time.perf_counter(), time.process_time()
+
+
+def report(started: tuple[float, float], before: float, loss: float, norm: float) -> None:
+    seconds, cpu = (end - begin for end, begin in zip(now(), started, strict=True))
+    found = {"seconds": seconds, "cpu": cpu, "mib": resident_mib("VmHWM") - before}
+    print(json.dumps({**found, "loss": float(loss), "grad_norm": float(norm)}), flush=True)
 
 
 SIDES: dict[str, Callable[[Path], None]] = {

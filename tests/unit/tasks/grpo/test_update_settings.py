@@ -91,13 +91,14 @@ class TestCompilation:
         yield
         torch._dynamo.reset()
 
-    @pytest.mark.parametrize("family", MODELS)
-    def test_every_family_keeps_its_gradient(self, family):
+    # One of each make: rotary and learned positions, plain and interleaved attention. Compiling takes seconds each.
+    @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "gemma3"])
+    def test_a_family_keeps_its_gradient(self, family):
         found, _ = gradient(MODELS[family], machine=self.MACHINE)
         expected, _ = gradient(MODELS[family], layout="padded")
         assert distance(found, expected) < 1e-5
 
-    @pytest.mark.parametrize("preset", ["grpo", "gspo", "cispo"])
+    @pytest.mark.parametrize("preset", ["gspo"])
     def test_a_preset_keeps_its_gradient(self, preset):
         found, _ = gradient(make_llama, preset, self.MACHINE)
         expected, _ = gradient(make_llama, preset, layout="padded")
