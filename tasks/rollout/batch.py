@@ -24,13 +24,11 @@ class Row:
     uniforms: list[float]
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    is_broken: bool = False
-    """The model gave no distribution (NaN logits)."""
+    length: int = field(init=False)
+    """Tokens of the row, the newest included, which is not in the cache yet."""
 
-    @property
-    def length(self) -> int:
-        """Tokens of the row, the newest included, which is not in the cache yet."""
-        return len(self.request.prompt_token_ids) + len(self.ids)
+    def __post_init__(self) -> None:
+        self.length = len(self.request.prompt_token_ids)
 
 
 @dataclass
@@ -113,10 +111,10 @@ class Batch:
 
     def remove(self, finished: Sequence[Row]) -> None:
         """Drop rows; the last of those that stay move into their places."""
-        gone = set(map(id, finished))
+        gone = sorted(map(self.rows.index, finished))
         num_kept = len(self.rows) - len(gone)
-        holes = [index for index in range(num_kept) if id(self.rows[index]) in gone]
-        movers = [index for index in range(num_kept, len(self.rows)) if id(self.rows[index]) not in gone]
+        holes = [index for index in gone if index < num_kept]
+        movers = sorted(set(range(num_kept, len(self.rows))).difference(gone))
         if movers:
             length = max(self.rows[index].length for index in movers) - 1
             self._cache.copy(movers, self._end, holes, self._end, length)

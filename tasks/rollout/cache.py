@@ -89,11 +89,12 @@ class RowCache(Cache):  # type: ignore[misc]
         """
         if not sources or not length:
             return
+        read, written = torch.tensor(sources), torch.tensor(targets)
         for layer in self.layers:
             if layer.is_initialized:
                 for states in (layer.keys, layer.values):
-                    found = states[:, :, source_end - length : source_end][torch.tensor(sources, device=states.device)]
-                    states[:, :, end - length : end][torch.tensor(targets, device=states.device)] = found
+                    found = states[:, :, source_end - length : source_end][read.to(states.device)]
+                    states[:, :, end - length : end].index_copy_(0, written.to(states.device), found)
 
 
 def check_attention_only(config: PreTrainedConfig) -> None:

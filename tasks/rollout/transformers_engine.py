@@ -60,8 +60,7 @@ class TransformersEngine:
         with packed_linears(self._model, num_rows):
             while waiting or batch.rows or batch.has_waiting:
                 newest, logits_BV = _advance(batch, waiting, num_rows)
-                _extend(newest, logits_BV, draw)
-                finished = [(row, reason) for row in newest if (reason := self._finish_reason(row, sampling.stop))]
+                finished = self._extend(newest, logits_BV, draw, sampling.stop)
                 if finished:
                     completions += [_completion(row, reason) for row, reason in finished]
                     batch.remove([row for row, _ in finished])
@@ -105,12 +104,24 @@ class TransformersEngine:
             )
         return num_rows, num_columns
 
-    def _finish_reason(self, row: Row, stops: tuple[str, ...]) -> FinishReason | None:
-        if row.is_broken:
-            return "abort"
-        if row.ids[-1] in self._eos_ids or (stops and self._has_stop(row, stops)):
-            return "stop"
-        return "length" if len(row.ids) >= row.max_new_tokens else None
+    def _extend(
+        self, rows: Sequence[Row], logits_BV: Tensor, draw: Draw, stops: tuple[str, ...]
+    ) -> list[tuple[Row, FinishReason]]:
+        """Give every row its next token; gives the rows that this finishes, and why."""
+        tokens_B, logprobs_B = draw(logits_BV, [row.uniforms[len(row.ids)] for row in rows])
+        finished: list[tuple[Row, FinishReason]] = []
+        for row, token, logprob in zip(rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
+            if not logprob > -math.inf:  # NaN: the model gave no distribution, nothing was sampled
+                finished.append((row, "abort"))
+                continue
+            row.ids.append(token)
+            row.logprobs.append(logprob)
+            row.length += 1
+            if token in self._eos_ids or (stops and self._has_stop(row, stops)):
+                finished.append((row, "stop"))
+            elif len(row.ids) >= row.max_new_tokens:
+                finished.append((row, "length"))
+        return finished
 
     def _has_stop(self, row: Row, stops: tuple[str, ...]) -> bool:
         # The newest token may complete a stop string; a string of n bytes spans at most n tokens.
@@ -140,16 +151,6 @@ def _entering(waiting: deque[list[Row]], room: int) -> list[list[Row]]:
         entering.append(waiting.popleft())
         room -= len(entering[-1])
     return entering
-
-
-def _extend(rows: Sequence[Row], logits_BV: Tensor, draw: Draw) -> None:
-    tokens_B, logprobs_B = draw(logits_BV, [row.uniforms[len(row.ids)] for row in rows])
-    for row, token, logprob in zip(rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
-        if math.isfinite(logprob):
-            row.ids.append(token)
-            row.logprobs.append(logprob)
-        else:  # the model gave no distribution: nothing was sampled
-            row.is_broken = True
 
 
 def _completion(row: Row, reason: FinishReason) -> Completion:

@@ -160,9 +160,10 @@ def test_a_longer_prompt_may_enter_after_shorter_ones():
     rows = engine(model)._groups(
         [request("a", length=2, samples=1), request("b", length=9, samples=1)], SamplingConfig(max_new_tokens=4)
     )[0]
-    batch.admit(rows[:1])[0][0].ids.append(5)
-    entered, _ = batch.admit(rows[1:])
-    entered[0].ids.append(6)
+    for each, token in zip(rows, (5, 6), strict=True):
+        row = batch.admit([each])[0][0]
+        row.ids.append(token)
+        row.length += 1
     logits = batch.decode()
     for row, found in zip(batch.rows, logits, strict=True):
         with torch.no_grad():
