@@ -74,12 +74,12 @@ class Workload:
         ]
 
 
-def smollm2(num_prompts: int) -> Workload:
-    """SmolLM2-135M-Instruct on chat questions with short and long answers, 64 rows, at most 64 tokens."""
+def smollm2(num_prompts: int, max_new_tokens: int) -> Workload:
+    """SmolLM2-135M-Instruct on chat questions with short and long answers, 64 rows."""
     model, tokenizer, _ = load_smollm2(SmolLM2Policy(kind="smollm2"), 0, lambda done, total: None)
     asked = [QUESTIONS[index % len(QUESTIONS)] for index in range(num_prompts)]
     prompts = tuple(tuple(encode_prompt(tokenizer, _chat(question), True)) for question in asked)
-    return Workload("smollm2", model.eval(), tokenizer, prompts, rows=64, max_new_tokens=64)
+    return Workload("smollm2", model.eval(), tokenizer, prompts, rows=64, max_new_tokens=max_new_tokens)
 
 
 def _chat(question: str) -> str:

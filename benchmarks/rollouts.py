@@ -1,7 +1,7 @@
 """How many tokens per second does the engine in this process sample, against transformers' generate?
 
     python -m benchmarks.rollouts            SmolLM2-135M and the quick start's 0.1 M model, three interleaved repeats
-    python -m benchmarks.rollouts --short    fewer prompts, two repeats, at most three minutes on two quiet cores
+    python -m benchmarks.rollouts --short    eight prompts, at most 32 tokens, two repeats: below three minutes
     python -m benchmarks.rollouts --vllm-url URL    a vLLM server of the same SmolLM2 as well
 
 All sample the same groups of eight at temperature 1 from the whole vocabulary, with the same limits and the same ends.
@@ -98,7 +98,7 @@ def machine(num_threads: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="fewer prompts, two repeats")
+    parser.add_argument("--short", action="store_true", help="eight prompts, at most 32 tokens, two repeats")
     parser.add_argument("--threads", type=int, default=2, help="threads of a matrix product (default 2)")
     parser.add_argument("--vllm-url", help="a vLLM server of the same SmolLM2, for example http://127.0.0.1:8000")
     given = parser.parse_args()
@@ -106,12 +106,12 @@ def main() -> None:
 
     torch.set_num_threads(given.threads)
     about = machine(given.threads)
-    num_prompts, num_repeats = (12, 2) if given.short else (24, 3)
+    num_prompts, max_new_tokens, num_repeats = (8, 32, 2) if given.short else (24, 64, 3)
     peers = {"ours": by_engine, "generate": by_generate}
     large = {**peers, "vllm": by_vllm(given.vllm_url)} if given.vllm_url else peers
     found = {
-        "smollm2": compare(smollm2(num_prompts), large, num_repeats),
-        "scratch": compare(small_workload(8 * num_prompts), peers, 3),
+        "scratch": compare(small_workload(192), peers, 3),
+        "smollm2": compare(smollm2(num_prompts, max_new_tokens), large, num_repeats),
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = "rollouts-short.json" if given.short else "rollouts.json"

@@ -73,6 +73,7 @@ class Batch:
             entered += group[1:last]
             sources += [position] * len(group[1:last])
             if waiting := list(group[last:]):
+                assert not self.has_waiting  # only the last group can be cut
                 length = len(prompts[position])
                 self._open = _Open(length, logits_GV[position : position + 1].clone(), waiting)
                 self._cache.copy([first + position], self._end, [self._num_rows], length, length)

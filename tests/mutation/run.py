@@ -16,14 +16,15 @@ import transformers  # noqa: F401  # imported once here: every mutant is a fork 
 
 from tests.mutation import mutants as of_updates
 from tests.mutation import reward_mutants as of_reward_models
+from tests.mutation import rollout_mutants as of_rollouts
 from tests.mutation import step_mutants as of_steps
 from tests.mutation.mutants import Mutant
 
 torch.set_num_threads(1)
 
-TESTS = of_updates.TESTS | of_reward_models.TESTS | of_steps.TESTS
-MUTANTS = [*of_updates.MUTANTS, *of_reward_models.MUTANTS, *of_steps.MUTANTS]
-EQUIVALENT = of_updates.EQUIVALENT | of_reward_models.EQUIVALENT
+TESTS = of_updates.TESTS | of_reward_models.TESTS | of_steps.TESTS | of_rollouts.TESTS
+MUTANTS = [*of_updates.MUTANTS, *of_reward_models.MUTANTS, *of_steps.MUTANTS, *of_rollouts.MUTANTS]
+EQUIVALENT = of_updates.EQUIVALENT | of_reward_models.EQUIVALENT | of_rollouts.EQUIVALENT
 
 
 def copy_of_the_code(folder: Path) -> None:
