@@ -144,6 +144,36 @@ def by_generate(workload: Workload) -> Sampled:
     return found
 
 
+@torch.inference_mode()
+def generate_error(workload: Workload) -> float:
+    """The largest difference (nats) of the log-probabilities that generate draws from and those of a plain forward, for
+    one prompt and eight tokens: generate is held to the distribution that our engine is held to."""
+    prompt = workload.prompts[0]
+    output = workload.model.generate(
+        input_ids=torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        num_return_sequences=GROUP_SIZE,
+        max_new_tokens=8,
+        eos_token_id=sorted(workload.eos_ids),
+        pad_token_id=0,
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
+    largest = 0.0
+    for position, row in enumerate(output.sequences[:, len(prompt) :].tolist()):
+        ids = row[: completion_length(row, workload.eos_ids)]
+        logits = workload.model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits.double(), -1)
+        for step, token in enumerate(ids):
+            drawn_from = torch.log_softmax(output.scores[step][position].double(), -1)[token]
+            largest = max(largest, abs(float(drawn_from - expected[step, token])))
+    return largest
+
+
 def by_vllm(url: str) -> Callable[[Workload], Sampled]:
     """A vLLM server of the same model (``--logprobs-mode processed_logprobs``), asked for one group per request, all requests at once."""
     client = httpx.Client(base_url=url, timeout=600)

@@ -20,7 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rollout_peers import Workload, by_engine, by_generate, by_vllm, largest_error, small_workload, smollm2
+from benchmarks.rollout_peers import (
+    Workload,
+    by_engine,
+    by_generate,
+    by_vllm,
+    generate_error,
+    largest_error,
+    small_workload,
+    smollm2,
+)
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -46,12 +55,18 @@ def timed(sample: Callable[[Workload], Any], workload: Workload) -> Run:
     return Run(sum(len(ids) for _, ids, _ in completions), seconds, completions)
 
 
-def compare(workload: Workload, peers: dict[str, Callable[[Workload], Any]], num_repeats: int) -> dict[str, Any]:
-    """Every peer in turn, ``num_repeats`` times; the machine's moods then meet all of them alike."""
+def compare(
+    workload: Workload, peers: dict[str, Callable[[Workload], Any]], num_repeats: int, most_seconds: float
+) -> dict[str, Any]:
+    """Every peer in turn, ``num_repeats`` times; the machine's moods then meet all of them alike. No repeat begins after
+    ``most_seconds``."""
+    began = time.perf_counter()
     for sample in peers.values():
         sample(workload.first(1, max_new_tokens=2))
     runs: dict[str, list[Run]] = {name: [] for name in peers}
     for repeat in range(num_repeats):
+        if repeat and time.perf_counter() - began > most_seconds:
+            break
         for name, sample in peers.items():
             run = timed(sample, workload.with_seed(repeat))
             runs[name].append(run)
@@ -109,13 +124,16 @@ def main() -> None:
     num_prompts, max_new_tokens, num_repeats = (8, 32, 2) if given.short else (24, 64, 3)
     peers = {"ours": by_engine, "generate": by_generate}
     large = {**peers, "vllm": by_vllm(given.vllm_url)} if given.vllm_url else peers
+    model = smollm2(num_prompts, max_new_tokens)
     found = {
-        "scratch": compare(small_workload(192), peers, 3),
-        "smollm2": compare(smollm2(num_prompts, max_new_tokens), large, num_repeats),
+        "scratch": compare(small_workload(192), peers, 3, 60),
+        "smollm2": compare(model, large, num_repeats, 75 if given.short else 600),
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = "rollouts-short.json" if given.short else "rollouts.json"
-    (RESULTS / name).write_text(json.dumps({"versions": about, **found}, indent=1) + "\n")
+    (RESULTS / name).write_text(
+        json.dumps({"versions": about, **found, "generate_logprob_error": generate_error(model)}, indent=1) + "\n"
+    )
     for workload, each in found.items():
         for peer, numbers in each["peers"].items():
             mean, error = numbers["mean_logprob_of_completions"]
