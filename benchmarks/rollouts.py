@@ -40,6 +40,7 @@ class Run:
 
     tokens: int
     seconds: float
+    cpu_seconds: float
     completions: Sequence[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...] | None]]
 
     @property
@@ -49,10 +50,10 @@ class Run:
 
 
 def timed(sample: Callable[[Workload], Any], workload: Workload) -> Run:
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     completions = sample(workload)
-    seconds = time.perf_counter() - began
-    return Run(sum(len(ids) for _, ids, _ in completions), seconds, completions)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    return Run(sum(len(ids) for _, ids, _ in completions), seconds, cpu_seconds, completions)
 
 
 def compare(
@@ -70,7 +71,10 @@ def compare(
         for name, sample in peers.items():
             run = timed(sample, workload.with_seed(repeat))
             runs[name].append(run)
-            print(f"{workload.name}: {name} {run.tokens} tokens in {run.seconds:.1f} s, {run.speed:.1f}/s", flush=True)
+            print(
+                f"{workload.name}: {name} {run.tokens} tokens in {run.seconds:.1f} s, {run.speed:.1f}/s, CPU {run.cpu_seconds:.1f} s",
+                flush=True,
+            )
     found = {name: _summary(workload, each) for name, each in runs.items()}
     ours = found["ours"]["tokens_per_second"]
     for name in found:
@@ -83,7 +87,7 @@ def _summary(workload: Workload, runs: Sequence[Run]) -> dict[str, Any]:
     error, mean, standard_error = largest_error(workload, [each for run in runs for each in run.completions])
     return {
         "tokens_per_second": statistics.median(run.speed for run in runs),
-        "runs": [{"tokens": run.tokens, "seconds": run.seconds} for run in runs],
+        "runs": [{"tokens": run.tokens, "seconds": run.seconds, "cpu_seconds": run.cpu_seconds} for run in runs],
         "lengths": {
             "mean": statistics.mean(lengths),
             "quartiles": [lengths[len(lengths) * quarter // 4] for quarter in (1, 2, 3)],
