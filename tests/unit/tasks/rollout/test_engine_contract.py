@@ -108,6 +108,14 @@ class TestSamplingEngines:
             expected = plain_logprobs(model, prompts[group], each, temperature)
             assert each.sampler_logprobs == pytest.approx(expected, abs=1e-4)
 
+    def test_an_eos_id_in_a_prompt_is_a_token_and_no_padding(self, name, build):
+        """pad = eos = 2, as in SmolLM2."""
+        model = make_llama()
+        requests = [request("short", ids=(1, 9, 2, 18)), request("long", length=12), request("ends", ids=(5, 2, 2))]
+        prompts = {each.group_id: each.prompt_token_ids for each in requests}
+        for (group, _), each in sampled(build(name, model), requests).items():
+            assert each.sampler_logprobs == pytest.approx(plain_logprobs(model, prompts[group], each), abs=1e-4)
+
     def test_pairs_of_tokens_have_the_probabilities_of_the_model(self, name, build):
         model, number = make_llama(), 4000
         one = request("a", samples=number)
