@@ -63,11 +63,6 @@ MUTANTS = [
     Mutant("rollout/batch", "        elif self._end < length:\n            self._move(length)\n", ""),
     Mutant("rollout/batch", "numbers_T >= beginnings_B1", "numbers_T >= 0 * beginnings_B1"),
     Mutant("rollout/batch", "- beginnings_B1).clamp(min=0)", "- 0 * beginnings_B1).clamp(min=0)"),
-    Mutant(
-        "rollout/batch",
-        "group.waiting[: self.room], group.waiting[self.room :]",
-        "group.waiting[:1], group.waiting[1:]",
-    ),
     Mutant("rollout/transformers_engine", "if not logprob > -math.inf:", "if False:"),
     Mutant("rollout/transformers_engine", "token in self._eos_ids or", "token == max(self._eos_ids, default=-1) or"),
     Mutant("rollout/transformers_engine", "len(row.ids) >= row.max_new_tokens", "len(row.ids) > row.max_new_tokens"),
