@@ -14,7 +14,7 @@ from tasks.verifiers.config import MODEL, ScoringConfig
 
 
 class PipelineConfig(Frozen):
-    """A recipe. Everything but ``num_iterations`` and ``machine`` is fixed for the life of a lineage."""
+    """A recipe. Everything but ``num_iterations``, ``machine`` and ``rollout.engine.server`` is fixed for the life of a lineage."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     seed: int = Field(ge=0, lt=2**31)
