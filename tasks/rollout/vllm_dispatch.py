@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tasks.rollout.engine import Completion, EngineError
 from tasks.rollout.vllm_answers import Sample
-from tasks.rollout.vllm_replica import ReplicaFailed
+from tasks.rollout.vllm_replica import NotConnected, ReplicaFailed
 
 MAX_ATTEMPTS = 4
 """Of one sample. One that fails on every server would otherwise go round for ever, or take them down one by one."""
@@ -65,6 +65,12 @@ class Work:
                 )
             else:
                 self._again(sample, attempt)
+            self._changed.notify_all()
+
+    def untried(self, sample: Sample, attempt: int) -> None:
+        """A sample that was taken for a server that is no more: the next one, and no attempt is lost."""
+        with self._changed:
+            self._waiting.appendleft((sample, attempt))
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -132,7 +138,10 @@ def _serve(work: Work, lane: Lane) -> None:
             try:
                 completion = lane.ask(sample)
             except ReplicaFailed as failure:
-                work.give_back(sample, attempt, failure)
+                if isinstance(failure, NotConnected):
+                    work.untried(sample, attempt)
+                else:
+                    work.give_back(sample, attempt, failure)
                 if not lane.revive(epoch, failure):
                     return
             else:

@@ -28,6 +28,10 @@ class ReplicaFailed(Exception):
     """A server that did not answer, or answered that it is broken: another one, or a later try, may do better."""
 
 
+class NotConnected(ReplicaFailed):
+    """There was no server to ask: the request was not tried."""
+
+
 class Replica:
     """A client of one server. Its methods may be called from several threads.
 

@@ -10,7 +10,7 @@ from tasks.rollout.engine import Completion, EngineError, Greedy, GroupRequest, 
 from tasks.rollout.vllm_answers import Sample, body_of, completion_of
 from tasks.rollout.vllm_counts import Counts
 from tasks.rollout.vllm_parity import MAX_PROBE_TOKENS, differences
-from tasks.rollout.vllm_replica import RELOAD, RELOAD_AND_REPACK, Replica, ReplicaFailed
+from tasks.rollout.vllm_replica import RELOAD, RELOAD_AND_REPACK, NotConnected, Replica, ReplicaFailed
 from tasks.rollout.vllm_server import OwnedServer
 
 log = logging.getLogger(__name__)
@@ -108,10 +108,10 @@ class Station:
 
     @property
     def replica(self) -> Replica:
-        """The client. ReplicaFailed: there is none (any more)."""
+        """The client. NotConnected: there is none (any more)."""
         replica = self._replica
         if replica is None:
-            raise ReplicaFailed(f"the connection to vLLM {self._url} is closed")
+            raise NotConnected(f"the connection to vLLM {self._url} is closed")
         return replica
 
     @property
