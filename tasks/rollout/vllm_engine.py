@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -53,15 +54,19 @@ class VllmServers:
         """
         if not self._probes:
             self._probes = probes_of([sample.request for sample in samples], self._config.server.num_probes)
-        ready, failures = [], []
-        for station in self._stations:
+
+        def failure_of(station: Station) -> str:
             try:
                 station.serve(weights, self._probes)
-                ready.append(station)
             except ReplicaFailed as failure:
-                failures.append(str(failure))
+                return str(failure)
+            return ""
+
+        with ThreadPoolExecutor(len(self._stations)) as pool:  # large checkpoints take minutes each
+            failures = list(pool.map(failure_of, self._stations))
+        ready = [station for station, failure in zip(self._stations, failures, strict=True) if not failure]
         if not ready:
-            raise EngineError(f"no vLLM server answers: {'; '.join(failures)}")
+            raise EngineError(f"no vLLM server answers: {'; '.join(filter(None, failures))}")
         return ready
 
     def rest(self, stations: Sequence[Station]) -> None:

@@ -1,7 +1,9 @@
 """Whether a server samples from the trainer's own weights: its log-probabilities against a plain forward pass."""
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from transformers import PreTrainedModel
@@ -10,6 +12,8 @@ from tasks.rollout.engine import Completion, GroupRequest
 
 MAX_PROBE_TOKENS = 16
 PROBE_SEED = 20_240_205
+
+_one_at_a_time = threading.Lock()
 
 
 def probes_of(requests: Sequence[GroupRequest], num_probes: int) -> list[GroupRequest]:
@@ -47,10 +51,8 @@ def differences(model: PreTrainedModel, probes: Sequence[GroupRequest], answers:
     Answers are matched to probes by group id. The model's mode (training or not) is put back afterwards.
     """
     prompts = {probe.group_id: probe.prompt_token_ids for probe in probes}
-    was_training = model.training
-    model.eval()
-    try:
-        found = []
+    found: list[float] = []
+    with _in_eval_mode(model):
         for answer in answers:
             ids = answer.completion_token_ids
             if not ids or answer.sampler_logprobs is None:
@@ -58,6 +60,15 @@ def differences(model: PreTrainedModel, probes: Sequence[GroupRequest], answers:
             own = forward_logprobs(model, prompts[answer.group_id], ids)
             pairs = zip(answer.sampler_logprobs, own, strict=True)
             found += [abs(theirs - ours) for theirs, ours in pairs if not math.isnan(theirs)]
-        return found
-    finally:
-        model.train(was_training)
+    return found
+
+
+@contextmanager
+def _in_eval_mode(model: PreTrainedModel) -> Iterator[None]:
+    with _one_at_a_time:  # two servers may be proven at once, by one model
+        was_training = model.training
+        model.eval()
+        try:
+            yield
+        finally:
+            model.train(was_training)

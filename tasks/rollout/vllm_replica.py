@@ -129,8 +129,10 @@ class Replica:
         self._control("/sleep", params={"level": "1"})
 
     def wake_up(self) -> None:
-        """Undo ``sleep``."""
-        self._control("/wake_up")
+        """Undo ``sleep``, whoever asked for that (a run that was killed, say)."""
+        answer = self._json(self._ask("GET", "/is_sleeping", cure=DEV_MODE_CURE))
+        if answer.get("is_sleeping", False):
+            self._control("/wake_up")
 
     def _control(self, path: str, **arguments: Any) -> httpx.Response:
         return self._ask("POST", path, cure=DEV_MODE_CURE, timeout=CONTROL_TIMEOUT_SECONDS, **arguments)

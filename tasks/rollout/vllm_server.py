@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tasks.rollout.config import VllmEngineConfig
+from tasks.rollout.config import EngineConfig, VllmEngineConfig
 from tasks.rollout.engine import EngineError
 from tasks.rollout.vllm_replica import Replica
 from tasks.runtime.guarded import HOST, free_port, start_guarded, stop
@@ -46,6 +46,16 @@ def interpreter_of(config: VllmEngineConfig) -> Path:
             "or give the addresses of running servers (rollout.engine.server.urls)"
         )
     return python
+
+
+def check_engine(engine: EngineConfig) -> None:
+    """Refuse, before any compute, an engine whose environment is not there.
+
+    Raises:
+        ValueError: names what is missing and the cure.
+    """
+    if isinstance(engine, VllmEngineConfig) and not engine.server.urls:
+        interpreter_of(engine)
 
 
 def is_cpu_build(python: Path) -> bool:

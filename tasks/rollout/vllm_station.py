@@ -37,7 +37,6 @@ class Station:
         self._weights: PolicyWeights | None = None
         self._probes: Sequence[GroupRequest] = ()
         self._held = ""
-        self._is_asleep = False
         self._trusts_reload = config.server.weight_update == "reload"
         self._num_deaths = 0
         self.epoch = 0
@@ -55,18 +54,15 @@ class Station:
             if self._owned is not None and self._replica is not None and not self._owned.is_running():
                 self._died("it ended between two stages")
                 return
-            if self._is_asleep:
-                self.replica.wake_up()
-                self._is_asleep = False
-            if self._owned is None:
-                self._connect()
-            if self._held == weights.digest:
-                return
-            if self._owned is not None and (self._replica is None or not self._trusts_reload):
-                self._start()
-                self._prove()
-            else:
-                self._reload()
+            try:
+                if self._owned is None:
+                    self._connect()
+                if self._config.server.sleeps and self._replica is not None:
+                    self._replica.wake_up()
+                if self._held != weights.digest:
+                    self._take_weights()
+            except ReplicaFailed as failure:
+                self._failed(failure)
 
     def ask(self, sample: Sample, sampling: SamplingConfig | Greedy, eos_ids: frozenset[int]) -> Completion:
         """One completion. ReplicaFailed: no answer; EngineError: one that does not fit."""
@@ -85,17 +81,16 @@ class Station:
                 return self._replica is not None
             if self.replica.is_healthy():
                 return self._owned is not None or self._still_holds()
-            if self._owned is not None:
-                self._died(str(failure))
-                return True
-            self._lose(str(failure))
-            return False
+            if self._owned is None:
+                self._lose(failure)
+                return False
+            self._died(str(failure))
+            return True
 
     def sleep(self) -> None:
         """Give the memory back until the next ``serve``."""
         with self._lock:
             self.replica.sleep()
-            self._is_asleep = True
 
     def close(self) -> None:
         """Drop the connections and end an owned server; ``serve`` begins anew."""
@@ -104,7 +99,7 @@ class Station:
             replica.close()
         if self._owned is not None:
             self._owned.stop()
-        self._held, self._is_asleep = "", False
+        self._held = ""
 
     @property
     def replica(self) -> Replica:
@@ -141,31 +136,34 @@ class Station:
                 timeout_seconds=server.request_timeout_seconds,
                 max_connections=server.max_concurrent_requests,
             )
-        try:
-            self.model_name, self.context = self._replica.model()
-            if self._replica.weight_version() != self._held:  # somebody restarted it
-                self._held = ""
-        except ReplicaFailed as failure:
-            self._lose(str(failure))
-            raise
+        self.model_name, self.context = self._replica.model()
+        if self._replica.weight_version() != self._held:  # somebody restarted it
+            self._held = ""
 
-    def _reload(self) -> None:
-        weights, folder = self._wanted
-        self._held = ""
-        method = RELOAD if self._owned is None else RELOAD_AND_REPACK
-        try:
-            self.replica.load_weights(folder, weights.digest, method)
+    def _take_weights(self) -> None:
+        """Start or restart with the weights wanted, or read them in place."""
+        if self._owned is not None and (self._replica is None or not self._trusts_reload):
+            self._start()
             self._prove()
-        except (ReplicaFailed, EngineError) as error:
+            return
+        try:
+            self._reload()
+        except EngineError as error:
             if self._owned is None:
                 raise
             # Once wrong, always wrong: from now on this server is restarted for new weights.
-            log.warning("vLLM does not take new weights in place (%s); it is started again from %s", error, folder)
+            log.warning("vLLM does not take new weights in place (%s); it is started again", error)
             self._trusts_reload = False
             self._counts.add("num_rejected_reloads")
             self._counts.add("num_engine_restarts")
             self._start()
             self._prove()
+
+    def _reload(self) -> None:
+        weights, folder = self._wanted
+        self._held = ""
+        self.replica.load_weights(folder, weights.digest, RELOAD if self._owned is None else RELOAD_AND_REPACK)
+        self._prove()
 
     def _still_holds(self) -> bool:
         """A server that somebody else restarted is healthy again, with the weights that it was started with."""
@@ -183,12 +181,18 @@ class Station:
         self._num_deaths += 1
         log.warning("the vLLM server died (%s); it is started again", how)
         self._counts.add("num_engine_restarts")
-        self._is_asleep = False
         self._start()
         self._prove()
 
-    def _lose(self, how: str) -> None:
-        log.warning("the vLLM server %s is left out of this stage: %s", self._url, how)
+    def _failed(self, failure: ReplicaFailed) -> None:
+        """A failure between two stages, while weights were changed among others."""
+        if self._owned is None:
+            self._lose(failure)
+            raise failure
+        self._died(str(failure))
+
+    def _lose(self, failure: ReplicaFailed) -> None:
+        log.warning("the vLLM server %s is left out of this stage: %s", self._url, failure)
         self._counts.add("num_lost_servers")
         self.epoch += 1
         self._held = ""

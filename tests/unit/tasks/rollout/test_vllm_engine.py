@@ -20,13 +20,16 @@ from tests.unit.tasks.rollout.vllm_stand_in import EOS, StandIn
 
 TOKENIZER = build_tokenizer()
 SAMPLING = SamplingConfig(max_new_tokens=10)
+LOADING = threading.Lock()
+"""transformers loads one model at a time in a process; real servers are processes of their own."""
 
 
 class Served:
     """A policy behind the stand-in: sampled by the engine of this process, so that its log-probabilities are right."""
 
     def __init__(self, folder):
-        model = load_model(folder, device="cpu")
+        with LOADING:
+            model = load_model(folder, device="cpu")
         self.engine = make_engine(TransformersEngineConfig(), PolicyWeights(model, TOKENIZER))
         self.lock = threading.Lock()
 
@@ -368,12 +371,19 @@ class TestWeights:
         stand_in = start()
         engine = engine_over(folders[0], stand_in, sleeps=True)
         engine.generate([request("a")], SAMPLING, silent)
-        assert stand_in.calls[-1] == "/sleep"
-        del stand_in.calls[:]
-        engine.generate([request("b")], SAMPLING, silent)
-        assert stand_in.calls[0] == "/wake_up"
-        assert stand_in.calls.index("/wake_up") < stand_in.calls.index("/v1/completions")
-        assert stand_in.calls[-1] == "/sleep"
+        assert stand_in.is_asleep
+        assert "/wake_up" not in stand_in.calls
+        result = engine.generate([request("b")], SAMPLING, silent)
+        assert stand_in.is_asleep
+        assert stand_in.calls.index("/wake_up") < len(stand_in.calls) - 1 - stand_in.calls[::-1].index(
+            "/v1/completions"
+        )
+        assert result.metrics["num_retried_requests"] == 0
+
+    def test_a_server_that_an_earlier_run_left_asleep_is_woken(self, folders, start):
+        stand_in = start(is_asleep=True)
+        engine_over(folders[0], stand_in, sleeps=True).generate([request("a")], SAMPLING, silent)
+        assert stand_in.calls.count("/wake_up") == 1
 
 
 def test_an_error_while_generating_closes_the_servers_and_the_next_call_begins_anew(folders, start):

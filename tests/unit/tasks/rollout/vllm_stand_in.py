@@ -50,7 +50,7 @@ class StandIn:
         self.takes_weights = self.forgets_prefixes = self.says_reset = True
         self.seconds_per_answer = 0.0
         self.at_once = self.most_at_once = 0
-        self.is_dead = False
+        self.is_dead = self.is_asleep = False
         self._lock = threading.Lock()
         stand_in = self
 
@@ -127,10 +127,15 @@ class StandIn:
             self.policy = self.load(body["kwargs"]["weights_path"])
         return 200, {"results": [None]}
 
+    def do_is_sleeping(self, _):
+        return 200, {"is_sleeping": self.is_asleep}
+
     def do_sleep(self, _):
+        self.is_asleep = True
         return 200, {}
 
     def do_wake_up(self, _):
+        self.is_asleep = False
         return 200, {}
 
     def do_v1_completions(self, body):
@@ -145,6 +150,8 @@ class StandIn:
             if self.hangs is not None:
                 self.hangs.wait(20)
             time.sleep(self.seconds_per_answer)
+            if self.is_asleep:
+                return 500, {"error": {"message": "asleep"}}
             if self.status is not None:
                 return self.status, {"error": {"message": f"status {self.status} was asked for"}}
             # A prefix cache that is keyed by the prompt alone: what is in it answers with the weights of its time.
