@@ -79,8 +79,8 @@ class Station:
         with self._lock:
             if self.epoch != epoch or self._replica is None:  # another thread saw to it
                 return self._replica is not None
-            if self.replica.is_healthy():
-                return self._owned is not None or self._still_holds()
+            if self._replica.is_healthy() and (self._owned is not None or self._still_holds(self._replica)):
+                return True
             if self._owned is None:
                 self._lose(failure)
                 return False
@@ -165,24 +165,31 @@ class Station:
         self.replica.load_weights(folder, weights.digest, RELOAD if self._owned is None else RELOAD_AND_REPACK)
         self._prove()
 
-    def _still_holds(self) -> bool:
-        """A server that somebody else restarted is healthy again, with the weights that it was started with."""
-        weights, _ = self._wanted
-        if self.replica.weight_version() != weights.digest:
-            self._reload()
-        return True
+    def _still_holds(self, replica: Replica) -> bool:
+        """Whether a server that is healthy again was not started anew meanwhile, by somebody else, with other weights."""
+        try:
+            return replica.weight_version() == self._held
+        except ReplicaFailed:
+            return False
 
     def _died(self, how: str) -> None:
-        if self._num_deaths >= self._config.server.max_restarts:
-            raise EngineError(
-                f"the vLLM server died {self._num_deaths + 1} times (rollout.engine.server.max_restarts "
-                f"{self._config.server.max_restarts}); the last time: {how}"
-            )
-        self._num_deaths += 1
-        log.warning("the vLLM server died (%s); it is started again", how)
-        self._counts.add("num_engine_restarts")
-        self._start()
-        self._prove()
+        """Start again and prove it, until that works or ``max_restarts`` is reached."""
+        while True:
+            if self._num_deaths >= self._config.server.max_restarts:
+                raise EngineError(
+                    f"the vLLM server died {self._num_deaths + 1} times (rollout.engine.server.max_restarts "
+                    f"{self._config.server.max_restarts}); the last time: {how}"
+                )
+            self._num_deaths += 1
+            log.warning("the vLLM server died (%s); it is started again", how)
+            self._counts.add("num_engine_restarts")
+            try:
+                self._start()
+                self._prove()
+            except ReplicaFailed as again:
+                how = str(again)
+            else:
+                return
 
     def _failed(self, failure: ReplicaFailed) -> None:
         """A failure between two stages, while weights were changed among others."""
@@ -204,9 +211,9 @@ class Station:
         """Compare the server with the trainer's weights; EngineError beyond the tolerance."""
         weights, folder = self._wanted
         sampling = SamplingConfig(temperature=1.0, max_new_tokens=MAX_PROBE_TOKENS)
-        answers = [
-            self.ask(Sample(probe, 0, probe.limit(MAX_PROBE_TOKENS)), sampling, frozenset()) for probe in self._probes
-        ]
+        rooms = [(probe, self.context - len(probe.prompt_token_ids)) for probe in self._probes]
+        samples = [Sample(probe, 0, min(probe.limit(MAX_PROBE_TOKENS), room)) for probe, room in rooms if room > 0]
+        answers = [self.ask(sample, sampling, frozenset()) for sample in samples]
         found = differences(weights.model, self._probes, answers)
         if not found:
             raise EngineError(f"vLLM gave no log-probability in {len(answers)} completions to compare with")

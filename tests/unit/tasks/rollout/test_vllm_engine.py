@@ -338,22 +338,38 @@ class TestWeights:
         engine_over(folders[1], stand_in).generate([request("b")], SAMPLING, silent)
         assert stand_in.calls.count("/collective_rpc#reload_weights") == 2
 
-    def test_a_server_that_was_restarted_within_a_stage_gets_the_weights_again(self, folders, start):
-        stand_in = start(seconds_per_answer=0.01)
+    def test_a_server_that_somebody_restarted_within_a_stage_is_left_out_of_it(self, folders, start):
+        """It says that it is healthy, and has the weights that it was started with."""
+        restarted, living = start(seconds_per_answer=0.01), start(seconds_per_answer=0.01)
 
         def restart(number, answer):
-            if number == 8 + 4:
-                stand_in.version, stand_in.policy = "default", Served(folders[0])
-                stand_in.prefixes.clear()
-                answer["choices"][0]["token_ids"] = None
+            if number == 8:
+                restarted.version, restarted.policy = "default", Served(folders[0])
+                restarted.prefixes.clear()
                 raise ConnectionError
 
-        stand_in.mangle = restart
-        one = request("a", samples=16)
-        engine = engine_over(folders[1], stand_in, max_concurrent_requests=1)
-        for each in engine.generate([one], SAMPLING, silent).completions:
+        restarted.mangle = restart
+        one = request("a", samples=24)
+        engine = engine_over(folders[1], restarted, living, max_concurrent_requests=1)
+        result = engine.generate([one], SAMPLING, silent)
+        assert result.metrics["num_lost_servers"] == 1
+        assert len(asked(restarted)) == 4
+        for each in result.completions:
             found = expected_logprobs(folders[1], one.prompt_token_ids, each.completion_token_ids)
             assert each.sampler_logprobs == pytest.approx(found, abs=1e-4)
+        restarted.mangle = None
+        result = engine.generate([one], SAMPLING, silent)
+        assert result.metrics["num_lost_servers"] == 0
+        assert len(asked(restarted)) > 4
+        assert restarted.version == str(folders[1])
+
+    def test_the_probe_keeps_to_the_context(self, folders, start):
+        stand_in = start(context=12)
+        result = engine_over(folders[0], stand_in).generate(
+            [request("a", length=9), request("b", length=12)], SAMPLING, silent
+        )
+        assert [each.group_id for each in result.skipped] == ["b"]
+        assert max(len(body["prompt"]) + body["max_tokens"] for body in stand_in.bodies) == 12
 
     def test_a_server_without_the_endpoints_for_weights_says_how_to_start_it(self, folders, start):
         stand_in = start()
