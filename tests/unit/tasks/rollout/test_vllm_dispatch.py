@@ -1,6 +1,7 @@
 """Samples between servers that come and go, without any server."""
 
 import threading
+import time
 
 import pytest
 
@@ -65,14 +66,17 @@ def test_one_sample_is_tried_a_few_times_and_then_named():
 
 
 def test_what_a_lane_gives_back_goes_to_another_that_had_nothing_left_to_do():
-    idle = threading.Event()
+    idle, answered = threading.Event(), []
 
     def late_failure(sample):
         idle.wait(20)
+        time.sleep(0.3)  # the other's workers have come back for more
         raise ReplicaFailed("gone")
 
     def answer(sample):
-        idle.set()
+        answered.append(sample.index)
+        if len(answered) == len(SAMPLES) - 1:
+            idle.set()
         return completion(sample)
 
     completions, num_retries = answer_all(SAMPLES, [lane(late_failure, num_workers=1), lane(answer)], silent)
