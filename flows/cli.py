@@ -139,6 +139,32 @@ def report(
 
 
 @app.command()
+def promote(
+    name: Annotated[str, typer.Argument(metavar="LINEAGE", help="Name of the lineage.")],
+    version: Annotated[int, typer.Argument(min=1, help="The policy's version.")],
+    why: Annotated[str, typer.Option(help="Kept with the decision.")],
+    by: Annotated[str | None, typer.Option(help="Who decides; the user of this machine by default.")] = None,
+) -> None:
+    """Make a policy version the champion by hand."""
+    from flows.decide import decide
+
+    decide(out, _root(), name, "promote", version, why, by)
+
+
+@app.command()
+def rollback(
+    name: Annotated[str, typer.Argument(metavar="LINEAGE", help="Name of the lineage.")],
+    why: Annotated[str, typer.Option(help="Kept with the decision.")],
+    to: Annotated[int | None, typer.Option(min=1, help="The policy's version; the champion by default.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who decides; the user of this machine by default.")] = None,
+) -> None:
+    """Let the next iteration start from an earlier policy, which becomes champion and current."""
+    from flows.decide import decide
+
+    decide(out, _root(), name, "rollback", to, why, by)
+
+
+@app.command()
 def ui(
     prefect_port: Annotated[int, typer.Option(help="Port of the Prefect UI on 127.0.0.1.")] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI on 127.0.0.1.")] = 5000,

@@ -4,6 +4,7 @@ from pydantic import Field, model_validator
 
 from tasks.curriculum.config import PromptsConfig
 from tasks.evaluation.config import EvaluationConfig, PromotionConfig
+from tasks.evaluation.guards_config import GuardsConfig
 from tasks.grpo.config import UpdateConfig
 from tasks.policy.config import PolicyConfig
 from tasks.reward.config import RewardModelConfig
@@ -14,7 +15,7 @@ from tasks.verifiers.config import MODEL, ScoringConfig
 
 
 class PipelineConfig(Frozen):
-    """A recipe. Everything but ``num_iterations``, ``machine`` and ``rollout.engine.server`` is fixed for the life of a lineage."""
+    """A recipe. Fixed for the life of a lineage but for ``num_iterations``, ``guards``, ``machine`` and ``rollout.engine.server``."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     seed: int = Field(ge=0, lt=2**31)
@@ -32,6 +33,7 @@ class PipelineConfig(Frozen):
     reward_model: RewardModelConfig
     evaluation: EvaluationConfig = EvaluationConfig()
     promotion: PromotionConfig = PromotionConfig()
+    guards: GuardsConfig = GuardsConfig()
     machine: MachineConfig = MachineConfig()
 
     @model_validator(mode="after")

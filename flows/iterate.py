@@ -9,6 +9,7 @@ from flows.learn_reward import learn_reward
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.build_samples import build_samples, num_missing_groups
+from tasks.check_guards import Guarded, check_evaluation, check_record, check_step
 from tasks.generate import generate
 from tasks.lineage import (
     check_signal,
@@ -40,9 +41,11 @@ def iterate(config: PipelineConfig, lineage: str, num_iterations: int) -> int:
         remember_recipe(place, config.model_dump(mode="json"))
         last = last_record(place) or bootstrap(place, config)
         finish(place.at(iteration=last.iteration), last)
+        check_record(last, config.guards)
         for iteration in plan_iterations(place, last.iteration, num_iterations):
             last = run_iteration(place.at(iteration=iteration), config, last)
             finish(place.at(iteration=iteration), last)
+            check_record(last, config.guards)
             check_signal(place, config.max_no_signal_iterations)
         end_request(place)
     return last.iteration
@@ -59,11 +62,12 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
     """One outer iteration: the reference is frozen, the policy takes M steps, the reward model learns from them."""
     seed, prompts = config.seed, last.tables["prompts"]
     opened = open_iteration(place)
-    policy = last.policy  # also the reference, frozen until the next iteration
+    policy = last.start  # also the reference, frozen until the next iteration
 
     sampler = first_policy(place) if config.update.rollout_policy == "initial" else None
     critic = last.critic
     steps: list[Step] = []
+    guarded: list[Guarded] = []
     for number in range(1, config.num_steps + 1):
         at_step = place.at(iteration=place.iteration, section=f"step-{number:03d}")
         step = run_step(
@@ -72,6 +76,9 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         report_step(opened, step)
         policy, critic = step.policy, step.critic
         steps.append(step)
+        guarded.append(check_step(opened, step, config.guards))
+        if guarded[-1].action == "rollback":
+            break
 
     measured = evaluate_policy(
         place.at(iteration=place.iteration, section="evaluation"), config, prompts, policy, last.reward
@@ -79,6 +86,7 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
     learnt = learn_reward(place, config, last, steps, measured)
     gate, alarm = config.promotion, config.evaluation.alarm
     champion = promote(place, policy, measured.evaluation, last, gate, alarm, derive_seed(seed, "promotion"))
+    said = check_evaluation(opened, measured.evaluation, last, config.guards, guarded)
     tables = {
         "prompts": prompts,
         "labels": learnt.labels,
@@ -86,7 +94,9 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
         "reward_training": learnt.training,
         "evaluation": measured.evaluation,
     }
-    return record_iteration(opened, last, policy, learnt.candidate, critic, champion, learnt.chosen, tables, steps)
+    return record_iteration(
+        opened, last, policy, learnt.candidate, critic, champion, learnt.chosen, tables, steps, said
+    )
 
 
 class Learners(Frozen):
@@ -104,7 +114,7 @@ def run_step(place: Place, config: PipelineConfig, last: IterationRecord, models
     samples = [each.samples for each in rounds]
     seed = derive_seed(config.seed, place.iteration, number, "update")
     max_new_tokens = config.rollout.sampling.max_new_tokens
-    updated = update_policy(place, samples, models.policy, last.policy, update, max_new_tokens, machine, seed)
+    updated = update_policy(place, samples, models.policy, last.start, update, max_new_tokens, machine, seed)
     critic = models.critic
     if critic is not None and update.critic is not None:
         critic_seed = derive_seed(config.seed, place.iteration, number, "critic")
@@ -166,7 +176,7 @@ def draw_round(
         completions,
         rewards,
         models.sampler,
-        last.policy,
+        last.start,
         models.critic,
         config.update,
         config.scoring.weights,

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from flows.summary_view import ALARM, alarm_lines, number, summary_table
-from storage import iterations, lineages, registry, summaries
+from storage import decisions, iterations, lineages, registry, summaries
 from storage.errors import UnknownLineage
 from storage.iterations import IterationRecord
 from storage.refs import Role, check_lineage_name
@@ -46,6 +46,9 @@ def show_lineage(out: Console, root: Path, name: str) -> None:
         out.print(summary_table(summary))
         for line in alarm_lines(summary):
             out.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
+    for decision in decisions.decisions(root, name):
+        said = f"after iteration {decision.after_iteration}: {decision.sentence}"
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
     records = {record.policy.version: record for record in iterations.records(root, name)}
     roles: tuple[Role, ...] = ("policy", "reward", "critic")
     for role in roles:

@@ -42,6 +42,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
     for row in summary["iterations"]:
         refused = row.get("refused_reward_version")
         mark = f" {ALARM}" if row.get("alarm") else ""
+        mark += " (rolled back)" if row.get("rolled_back_to_version") is not None else ""
         mark += " (no signal)" if row.get("outcome") == "no_signal" else ""
         table.add_row(
             f"{row['iteration']}{mark}",
@@ -60,9 +61,15 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def alarm_lines(summary: dict[str, Any]) -> list[str]:
-    """What the over-optimisation alarm says now: one line while it stands after the newest iteration, else none."""
+    """What needs a person's eye after the newest iteration: the over-optimisation alarm while it stands, the guards passed,
+    and where the lineage was rolled back to."""
     rows = summary.get("iterations", [])
-    return [f"{ALARM} {rows[-1]['alarm']}"] if rows and rows[-1].get("alarm") else []
+    if not rows:
+        return []
+    said = ([rows[-1]["alarm"]] if rows[-1].get("alarm") else []) + rows[-1].get("guards", [])
+    if (version := rows[-1].get("rolled_back_to_version")) is not None:
+        said.append(f"rolled back: the next iteration starts from policy v{version}")
+    return [f"{ALARM} {line}" for line in said]
 
 
 def where_next(out: Console, root: Path, lineage: str) -> None:

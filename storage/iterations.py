@@ -43,8 +43,17 @@ class IterationRecord(Frozen):
     """The retrained reward model, kept and registered but not gone on with; None when it was not refused."""
     critic: ModelRef | None = None
     """The critic after the iteration; None for algorithms without one."""
+    guards: tuple[str, ...] = ()
+    """The evidence of every guard that was passed in the iteration."""
+    rolled_back_to: ModelRef | None = None
+    """The policy that the next iteration starts from, where that is not this iteration's."""
     outcome: Literal["updated", "no_signal"] = "updated"
     """"no_signal": no step had anything to learn from, and the policy is the one before."""
+
+    @property
+    def start(self) -> ModelRef:
+        """The policy that the next iteration starts from; its reference too."""
+        return self.rolled_back_to or self.policy
 
 
 def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -> IterationRecord:
@@ -133,7 +142,7 @@ def _read(folder: Path, iteration: int) -> IterationRecord | None:
 
 def _damage(record: IterationRecord) -> str:
     """What keeps the next iteration from starting here, "" when nothing does."""
-    needed: list[ModelRef | DatasetRef] = [record.policy, record.reward, *record.tables.values()]
+    needed: list[ModelRef | DatasetRef] = [record.policy, record.start, record.reward, *record.tables.values()]
     if record.critic is not None:
         needed.append(record.critic)
     for ref in needed:

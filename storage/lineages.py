@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 RECIPE_FILE = "lineage.json"
 REQUEST_FILE = "request.json"
-FREE_KEYS = ("num_iterations", "machine", "rollout.engine.server")
-"""Recipe keys (dotted) that may change between runs of one lineage: how much to run, and on what."""
+FREE_KEYS = ("num_iterations", "guards", "machine", "rollout.engine.server")
+"""Recipe keys (dotted) that may change between runs of one lineage: how much to run, on what, and when to stop."""
 
 
 class Request(Frozen):

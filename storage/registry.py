@@ -195,6 +195,13 @@ def set_alias(place: Place, ref: ModelRef, alias: str) -> None:
     of(place).set_registered_model_alias(registered_name(place.lineage, ref.role), alias, ref.version)
 
 
+def tag_version(place: Place, ref: ModelRef, tags: Mapping[str, str]) -> None:
+    """Add tags to a registered version."""
+    client, name = of(place), registered_name(place.lineage, ref.role)
+    for key, value in tags.items():
+        client.set_model_version_tag(name, ref.version, key, value)
+
+
 def alias_version(place: Place, role: Role, alias: str) -> str | None:
     """The version that an alias points at, None when there is none."""
     held = [info.version for info in versions(Path(place.root), place.lineage, role) if alias in info.aliases]

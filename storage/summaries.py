@@ -75,6 +75,8 @@ def _summary_row(record: IterationRecord) -> dict[str, Any]:
         "promotion": record.promotion,
         "alarm": record.alarm or None,
         "best_iteration": record.best_iteration,
+        "guards": list(record.guards),
+        "rolled_back_to_version": None if record.rolled_back_to is None else int(record.rolled_back_to.version),
         "reward_promotion": record.reward_promotion,
         "refused_reward_version": None if record.refused_reward is None else int(record.refused_reward.version),
         "outcome": record.outcome,

@@ -97,6 +97,15 @@ def reap(place: Place, except_run: str) -> int:
     return len(dead)
 
 
+def retire_run(place: Place, why: str) -> None:
+    """The unfinished run of an iteration that will begin anew: marked KILLED, its key taken away, ``why`` in a tag."""
+    client = of(place)
+    for run in _runs_of(client, ensure_experiment(place), run_key(place)):
+        client.set_tag(run.info.run_id, KEY, f"{run_key(place)}/retired/{run.info.run_id}")
+        client.set_tag(run.info.run_id, "grpo.retired", why[:MAX_TAG_CHARACTERS])
+        client.set_terminated(run.info.run_id, "KILLED")
+
+
 def _log_params(client: Any, run: Any, params: Mapping[str, str]) -> None:
     from mlflow.entities import Param
 

@@ -9,7 +9,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import iterations, lineages, lock, summaries, tracking
+from storage import decisions, iterations, lineages, lock, summaries, tracking
 from storage.home import store_root
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
@@ -61,8 +61,9 @@ def end_request(place: Place) -> None:
 
 @task(cache_policy=NO_CACHE)
 def last_record(place: Place) -> IterationRecord | None:
-    """The newest finished iteration, None before the bootstrap is finished."""
-    return iterations.latest_record(Path(place.root), place.lineage)
+    """The newest finished iteration with what was decided by hand since, None before the bootstrap is finished."""
+    record = iterations.latest_record(Path(place.root), place.lineage)
+    return record and decisions.in_force(record, decisions.decisions(Path(place.root), place.lineage))
 
 
 @task(cache_policy=NO_CACHE)

@@ -10,6 +10,7 @@ from storage import checkpoints, iterations, lineage_pages, registry, summaries,
 from storage.iterations import IterationRecord
 from storage.manifest import code, created_at
 from storage.refs import DatasetRef, ModelRef, Place
+from tasks.check_guards import Guarded, accuracy_of
 from tasks.promote import Champion
 from tasks.promote_reward import RewardChoice
 from tasks.report import Opened, Step
@@ -68,6 +69,7 @@ def record_iteration(
     chosen: RewardChoice,
     tables_by_name: dict[str, DatasetRef],
     steps: list[Step],
+    guarded: Guarded,
 ) -> IterationRecord:
     """Register what the iteration made, move the aliases, log the datasets, and commit its record last.
 
@@ -81,17 +83,20 @@ def record_iteration(
     datasets = {**inputs, **{name: ref for name, ref in tables_by_name.items() if name != "champion_evaluation"}}
     policy, candidate, critic = _register_learnt(opened, last, (policy, candidate, critic), metrics, datasets, chosen)
     reward_model = last.reward if chosen.is_refused else candidate
-    registry.log_consumed(place, opened.run_id, [each for each in (last.policy, last.reward, last.critic) if each])
+    registry.log_consumed(place, opened.run_id, [each for each in (last.start, last.reward, last.critic) if each])
     _log_datasets(opened, datasets)
     holder = policy if champion.is_new else champion.policy
     for ref in (reward_model, holder, *([critic] if critic else [])):
         registry.set_alias(place, ref, "champion")
+    is_rolled_back = guarded.action == "rollback"
+    if is_rolled_back:
+        registry.set_alias(place, holder, "current")
     return _commit(
         opened,
         IterationRecord(
             iteration=place.iteration,
             policy=policy,
-            reference=last.policy,
+            reference=last.start,
             reward=reward_model,
             champion=holder,
             critic=critic,
@@ -104,6 +109,8 @@ def record_iteration(
             best_iteration=champion.best_iteration,
             reward_promotion=chosen.reason,
             refused_reward=candidate if chosen.is_refused else None,
+            guards=guarded.evidence,
+            rolled_back_to=holder if is_rolled_back else None,
         ),
         scored_by=last.reward,
     )
@@ -147,8 +154,8 @@ def _iteration_metrics(
     metrics["alarm/is_standing"] = float(bool(champion.alarm))
     if champion.best_iteration is not None:
         metrics["alarm/best_iteration"] = float(champion.best_iteration)
-    if "evaluation/accuracy" in last.metrics:
-        metrics["evaluation/accuracy_before"] = last.metrics["evaluation/accuracy"]
+    if (before := accuracy_of(last)) is not None:
+        metrics["evaluation/accuracy_before"] = before
     updates = [checkpoints.metrics_of(step.policy) for step in steps]
     metrics["update/num_updates"] = sum(each["num_updates"] for each in updates)
     metrics["update/num_steps_without_signal"] = float(sum(not each["num_updates"] for each in updates))
@@ -173,7 +180,7 @@ def _register_learnt(
     measured = "accuracy unknown" if accuracy is None else f"accuracy {accuracy:.3f}"
     measured += " · over-optimisation alarm" if metrics["alarm/is_standing"] else ""
     replayed = f"{metrics['replay/num_fresh']:.0f} new and {metrics['replay/num_replayed']:.0f} replayed labels"
-    parents = {"parent": last.policy, "reference": last.policy, "reward_model": last.reward}
+    parents = {"parent": last.start, "reference": last.start, "reward_model": last.reward}
     if last.critic is not None:
         parents["critic"] = last.critic
     named = f"iteration {place.iteration}"
@@ -244,6 +251,8 @@ def _commit(opened: Opened, record: IterationRecord, scored_by: ModelRef) -> Ite
         place, opened.run_id, record.metrics, step=0, created_at=created_at(Path(record.tables["evaluation"].uri))
     )
     decisions = {"grpo.promotion": record.promotion, "grpo.alarm": record.alarm}
+    if record.rolled_back_to is not None:
+        decisions["grpo.rolled_back_to"] = registry.model_uri(place.lineage, record.rolled_back_to)
     tracking.set_tags(place, opened.run_id, {name: said for name, said in decisions.items() if said})
     tracking.finish_run(place, opened.run_id)
     return iterations.publish_record(place, record, scored_by)

@@ -1,6 +1,8 @@
 """One step of the policy: mu epochs of the objective on the step's samples."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -10,11 +12,14 @@ from storage.checkpoints import TRAINER_FOLDER
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.grpo.config import UpdateConfig
+from tasks.grpo.ranked_update import MODULE as RANKED_UPDATE
+from tasks.grpo.ranked_update import UpdateJob, read_metrics, write_job
 from tasks.grpo.trainer import PolicyTrainer
 from tasks.policy.loading import load_model, load_tokenizer, save_model
 from tasks.runtime import residents
 from tasks.runtime.config import MachineConfig
 from tasks.runtime.inline import prepare
+from tasks.runtime.launching import run_in_ranks
 from tasks.runtime.progress import progress
 
 
@@ -43,8 +48,24 @@ def update_policy(
     provenance = Provenance(stage="policy", inputs=inputs, config=settings, seed=seed)
     if found := checkpoints.find(place, "policy", provenance):
         return found
-    device = prepare(machine)
     rows = [row for ref in samples for row in tables.read(ref)]
+    update = _update_here if machine.num_processes == 1 else _update_in_ranks
+    return update(place, provenance, rows, policy, reference, config, max_new_tokens, machine, seed)
+
+
+def _update_here(
+    place: Place,
+    provenance: Provenance,
+    rows: list[dict[str, Any]],
+    policy: ModelRef,
+    reference: ModelRef,
+    config: UpdateConfig,
+    max_new_tokens: int,
+    machine: MachineConfig,
+    seed: int,
+) -> ModelRef:
+    """In this process, with the models that are in its memory."""
+    device = prepare(machine)
     folder = checkpoints.open_folder(policy)
     frozen = None
     if config.kl_in_loss:
@@ -73,3 +94,48 @@ def update_policy(
     residents.keep("policy", updated.digest, trainer.model)
     residents.keep("trainer", updated.digest, trainer)
     return updated
+
+
+def _update_in_ranks(
+    place: Place,
+    provenance: Provenance,
+    rows: list[dict[str, Any]],
+    policy: ModelRef,
+    reference: ModelRef,
+    config: UpdateConfig,
+    max_new_tokens: int,
+    machine: MachineConfig,
+    seed: int,
+) -> ModelRef:
+    """In processes of their own, which read the checkpoints and write the next one."""
+    folder = checkpoints.open_folder(policy)
+    reference_folder = str(checkpoints.open_folder(reference)) if config.kl_in_loss else None
+    for slot in ("trainer", "policy", "reference"):
+        residents.drop(slot)  # the ranks hold the models now; two of each may not fit
+    metrics: dict[str, float] = {}
+
+    def write(target: Path) -> None:
+        job = UpdateJob(
+            policy=str(folder),
+            trainer=str(folder / TRAINER_FOLDER),
+            reference=reference_folder,
+            updated=str(target),
+            updated_trainer=str(target / TRAINER_FOLDER),
+            config=config,
+            machine=machine,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+        with TemporaryDirectory() as handed_over, progress("update policy", "completions") as on_progress:
+            write_job(Path(handed_over), job, rows)
+            run_in_ranks(
+                RANKED_UPDATE,
+                Path(handed_over),
+                place.folder("ranks.log"),
+                num_processes=machine.num_processes,
+                num_threads=machine.num_threads,
+                on_progress=on_progress,
+            )
+            metrics.update(read_metrics(Path(handed_over)))
+
+    return checkpoints.publish(place, "policy", write, provenance, metrics=metrics)

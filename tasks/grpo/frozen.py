@@ -9,11 +9,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tasks.grpo.batch import CompletionBatch, TokenSequence
+from tasks.grpo.collective import ALONE, SharedModel
 from tasks.grpo.components import Layout
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.correction import CORRECTIONS, Corrected
-from tasks.grpo.layouts import batches_of
-from tasks.grpo.logprobs import completion_logprobs
 
 Row = Mapping[str, Any]
 
@@ -30,18 +29,28 @@ def temperatures(rows: Sequence[Row], batch: CompletionBatch) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=batch.lengths_B.device)
 
 
-@torch.no_grad()
 def logprobs_by_row(
     model: PreTrainedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int, layout: Layout
 ) -> dict[int, Tensor]:
     """Row index -> [T] float32 log-probabilities (nats) of its completion's tokens under ``model``, on the CPU."""
+    return shared_logprobs_by_row(ALONE.share(model), rows, indices, micro_batch_tokens, layout)
+
+
+@torch.no_grad()
+def shared_logprobs_by_row(
+    shared: SharedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int, layout: Layout
+) -> dict[int, Tensor]:
+    """The same where several processes compute each a part: all of them call it and have all rows afterwards."""
     found: dict[int, Tensor] = {}
     sequences = [sequence_of(rows, index) for index in indices]
-    for batch in batches_of(layout, model, sequences, micro_batch_tokens):
-        logprobs_BC = completion_logprobs(model, batch, temperatures(rows, batch)).logprobs_BC.cpu()
+    for batch in shared.batches(layout, sequences, micro_batch_tokens):
+        if batch is None:
+            shared.idle()
+            continue
+        logprobs_BC = shared.logprobs(batch, temperatures(rows, batch)).logprobs_BC.cpu()
         for position, row in enumerate(batch.rows):
             found[row] = logprobs_BC[position, : int(batch.lengths_B[position])]
-    return found
+    return shared.collective.united(found)
 
 
 def engine_logprobs(row: Row) -> Tensor:
@@ -72,19 +81,20 @@ class FrozenLogprobs:
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        reference: PreTrainedModel | None,
+        policy: SharedModel,
+        reference: SharedModel | None,
         rows: Sequence[Row],
         usable: Sequence[int],
         config: UpdateConfig,
         layout: Layout,
     ) -> None:
-        self._device = str(model.device)
+        self._device = str(policy.model.device)
         corrects = config.rollout_correction.kind != "none"
         said = {index: engine_logprobs(rows[index]) for index in usable}
         known = {index: torch.isfinite(logprobs_T) for index, logprobs_T in said.items()}
         missing = [index for index in usable if corrects or not bool(known[index].all())]
-        before = logprobs_by_row(model, rows, missing, config.micro_batch_tokens, layout)
+        budget = config.micro_batch_tokens
+        before = shared_logprobs_by_row(policy, rows, missing, budget, layout)
         self._proximal: dict[int, Tensor] = {}
         self._corrected: dict[int, Corrected] = {}
         differences = []
@@ -96,9 +106,7 @@ class FrozenLogprobs:
             log_weight_T = trainer_T - engine_T if corrects else torch.zeros_like(engine_T)
             self._corrected[index] = correct(log_weight_T, known[index], config.rollout_correction)
             differences.append(log_weight_T[known[index]])
-        self._reference = (
-            None if reference is None else logprobs_by_row(reference, rows, usable, config.micro_batch_tokens, layout)
-        )
+        self._reference = None if reference is None else shared_logprobs_by_row(reference, rows, usable, budget, layout)
         unknown = sum(int((~is_known_T).sum()) for is_known_T in known.values())
         self.metrics = {"num_recomputed_logprobs": float(unknown)}
         if corrects:

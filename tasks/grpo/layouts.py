@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tasks.grpo.batch import CompletionBatch, TokenSequence, micro_batches, pad
 from tasks.grpo.components import Layout
 from tasks.grpo.logprobs import completion_logprobs
-from tasks.grpo.packing import pack, packed_micro_batches
+from tasks.grpo.packing import pack, packed_micro_batches, packed_rows
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,18 @@ LAYOUTS: dict[Layout, Callable[[Sequence[TokenSequence], int, Tensor], Iterator[
     "packed": packed,
     "padded": padded,
 }
+
+
+def one_by_one(sequences: Sequence[TokenSequence], max_tokens: int) -> list[list[TokenSequence]]:
+    """Each sequence by itself."""
+    return [[sequence] for sequence in sequences]
+
+
+UNITS: dict[Layout, Callable[[Sequence[TokenSequence], int], list[list[TokenSequence]]]] = {
+    "packed": packed_rows,
+    "padded": one_by_one,
+}
+"""What ranks share out: to cut a packed row would read its prompt once more."""
 
 
 def batches_of(

@@ -13,13 +13,15 @@ from transformers import PreTrainedModel
 from tasks.grpo.aggregation import AGGREGATIONS
 from tasks.grpo.algorithms import MicroBatch, Objective, objective
 from tasks.grpo.batch import CompletionBatch, pad
+from tasks.grpo.collective import ALONE, Collective
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.frozen import FrozenLogprobs, sequence_of, temperatures
-from tasks.grpo.layouts import batches_of, layout_for
-from tasks.grpo.logprobs import check_output_layer, completion_logprobs, detached_entropy, entropy_of
+from tasks.grpo.layouts import layout_for
+from tasks.grpo.logprobs import check_output_layer, detached_entropy, entropy_of
 from tasks.grpo.tally import Tally
 from tasks.runtime.optimiser import NonFinite, Optimiser
 from tasks.runtime.progress import OnProgress
+from tasks.runtime.shards import piece
 
 Row = Mapping[str, Any]
 
@@ -28,26 +30,34 @@ class PolicyTrainer:
     """Trains ``model`` in place. The model stays in eval mode: dropout would make the ratio differ from 1 before any
     update."""
 
-    def __init__(self, model: PreTrainedModel, config: UpdateConfig) -> None:
+    def __init__(self, model: PreTrainedModel, config: UpdateConfig, collective: Collective = ALONE) -> None:
         self.model = model.eval()
         check_output_layer(self.model)
         self.config = config
         self.device = str(model.device)
         self.layout = layout_for(self.model, config.layout)
+        self.collective = collective
+        self.shared = collective.share(self.model)  # before the optimiser, which holds the weights as they lie now
         self.optimiser = Optimiser(model.named_parameters(), config.optimiser)
 
     @classmethod
-    def load(cls, model: PreTrainedModel, config: UpdateConfig, folder: Path) -> "PolicyTrainer":
+    def load(
+        cls, model: PreTrainedModel, config: UpdateConfig, folder: Path, collective: Collective = ALONE
+    ) -> "PolicyTrainer":
         """A trainer that goes on from the state in ``folder``; a fresh one when the folder does not exist (a policy
         that has not been updated yet has no optimiser state)."""
-        trainer = cls(model, config)
+        trainer = cls(model, config, collective)
         if folder.exists():
             trainer.optimiser.load(folder)
         return trainer
 
     def save(self, folder: Path) -> None:
-        """Write the optimiser's state; the weights are saved by whoever owns the checkpoint."""
-        self.optimiser.save(folder)
+        """Write the optimiser's state (of several processes the first does); the weights are saved by whoever owns the
+        checkpoint."""
+        if self.collective.rank == 0:
+            self.optimiser.save(folder)
+        else:
+            self.optimiser.help_to_save()
 
     def update(
         self,
@@ -81,14 +91,15 @@ class PolicyTrainer:
             (index for index, row in enumerate(rows) if not row["is_masked"]),
             key=lambda index: (rows[index]["group_id"], rows[index]["sample_index"]),
         )
-        frozen = FrozenLogprobs(self.model, reference, rows, usable, self.config, self.layout)
+        shared_reference = None if reference is None else self.collective.share(reference)
+        frozen = FrozenLogprobs(self.shared, shared_reference, rows, usable, self.config, self.layout)
         usable = [index for index in usable if frozen.num_tokens(index)]
         tally = Tally()
         shuffler = random.Random(seed)  # noqa: S311  # an order, not a secret
         size = self.config.minibatch_completions or max(1, len(usable))
         if not any(rows[index]["has_signal"] for index in usable):
             tally.num_skipped_updates = self.config.num_epochs * math.ceil(len(usable) / size)
-            return tally.metrics(self.optimiser) | frozen.metrics
+            return tally.metrics(self.optimiser, self.collective) | frozen.metrics
         done = 0
         for _ in range(self.config.num_epochs):
             shuffler.shuffle(usable)
@@ -100,7 +111,7 @@ class PolicyTrainer:
                 self._update_once(rows, minibatch, denominator, frozen, tally)
                 done += len(minibatch)
                 on_progress(done, len(usable) * self.config.num_epochs)
-        return tally.metrics(self.optimiser) | frozen.metrics
+        return tally.metrics(self.optimiser, self.collective) | frozen.metrics
 
     def _update_once(
         self, rows: Sequence[Row], minibatch: Sequence[int], denominator: float, frozen: FrozenLogprobs, tally: Tally
@@ -113,12 +124,15 @@ class PolicyTrainer:
         self.optimiser.zero_grad()
         losses = []
         sequences = [sequence_of(rows, index) for index in learning]
-        for batch in batches_of(self.layout, self.model, sequences, self.config.micro_batch_tokens):
+        for batch in self.shared.batches(self.layout, sequences, self.config.micro_batch_tokens):
+            if batch is None:
+                self.shared.idle().backward()  # type: ignore[no-untyped-call]
+                continue
             found = self._objective(rows, batch, denominator, frozen)
             found.loss.backward()  # type: ignore[no-untyped-call]
             losses.append(found.loss.detach())
             tally.add_tokens(found)
-        loss = torch.stack(losses).sum()
+        loss = self.collective.total(torch.stack(losses).sum() if losses else torch.zeros((), device=self.device))
         try:
             if not bool(torch.isfinite(loss)):
                 raise NonFinite(f"the loss is {float(loss)}")
@@ -131,7 +145,7 @@ class PolicyTrainer:
         self, rows: Sequence[Row], batch: CompletionBatch, denominator: float, frozen: FrozenLogprobs
     ) -> Objective:
         entropy = entropy_of if self.config.entropy_coefficient > 0 else detached_entropy
-        found = completion_logprobs(self.model, batch, temperatures(rows, batch), entropy)
+        found = self.shared.logprobs(batch, temperatures(rows, batch), entropy)
         return objective(
             MicroBatch(
                 policy_logprobs_BC=found.logprobs_BC,
@@ -155,8 +169,8 @@ class PolicyTrainer:
             self.optimiser.zero_grad()
             found = self._objective(rows, pad([sequence_of(rows, index)], self.device), denominator, frozen)
             found.loss.backward()  # type: ignore[no-untyped-call]
-            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-            if not (torch.isfinite(found.loss) and all(bool(torch.isfinite(g).all()) for g in gradients)):
+            tensors = [found.loss, *(piece(p.grad) for p in self.model.parameters() if p.grad is not None)]
+            if not all(self.collective.gathered(all(bool(torch.isfinite(each).all()) for each in tensors))):
                 culprits.append(index)
         self.optimiser.zero_grad()
         return [f"{rows[index]['group_id']}/{rows[index]['sample_index']}" for index in culprits or indices]

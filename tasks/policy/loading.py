@@ -1,8 +1,10 @@
 """Read and write model folders in the Hugging Face layout: safetensors and JSON only, no code from the folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -22,7 +24,17 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)  # type: ignore[no-any-return]
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write weights, configs and tokenizer, so that transformers and vLLM read the folder as it is."""
-    model.save_pretrained(folder)
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write weights, configs and tokenizer, so that transformers and vLLM read the folder as it is.
+
+    Args:
+        weights: the state dictionary to write in place of the model's own, which may lie in pieces.
+    """
+    model.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)

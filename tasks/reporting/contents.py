@@ -1,6 +1,6 @@
 """What the report of an iteration says: numbers as text, completions chosen; nothing is escaped yet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ Metrics = Mapping[str, float]
 NUM_CONTRASTS = 4
 NUM_DISAGREEMENTS = 8
 MISSING = "–"
+MOMENTS = ("_before", "_after")
+"""How the measures of a retraining end, by when they were taken."""
 
 FORMS = {"step": ".0f", "kl": ".4f", "mean_tokens": ".1f", "num_agreement_left_out": ".0f", "reward_model_gap": "+.3f"}
 TRAINING = (
@@ -66,12 +68,15 @@ class Contents:
     iteration: int
     facts: tuple[Figure, ...]
     alarm: str
+    guards: tuple[str, ...]
+    """The evidence of every guard that was passed."""
     promotion: str
     headline: tuple[Figure, ...]
     agreement: tuple[Figure, ...]
     chart: Chart | None
     history: tuple[Row, ...]
     steps: tuple[Row, ...]
+    retraining: tuple[Row, ...]
     reward_model: tuple[Figure, ...]
     contrasts: tuple[tuple[Sample, Sample], ...]
     disagreements: tuple[Sample, ...]
@@ -89,12 +94,15 @@ def contents_of(lineage: str, records: Sequence[Row], stages: Stages, tables: Ta
     metrics: Metrics = record["metrics"]
     evaluated = {name.removeprefix("evaluation/"): value for name, value in metrics.items()}
     joined = with_texts(tables.rewards, tables.completions, tables.selection)
-    trained = _figures("reward_model/", metrics)
+    trained = {
+        name.removeprefix("reward_model/"): value for name, value in metrics.items() if name.startswith("reward_model/")
+    }
     return Contents(
         lineage=lineage,
         iteration=record["iteration"],
         facts=_facts(records),
         alarm=record["alarm"],
+        guards=tuple(record["guards"]),
         promotion=record["promotion"],
         headline=_named(HELD_OUT, evaluated) + _named(TRAINING, iteration_row(stages)),
         agreement=_named(AGREEMENT, evaluated),
@@ -108,7 +116,8 @@ def contents_of(lineage: str, records: Sequence[Row], stages: Stages, tables: Ta
         ),
         history=tuple(_history_row(each) for each in records),
         steps=tuple({name: number(value, _form(name)) for name, value in row.items()} for row in step_rows(stages)),
-        reward_model=trained,
+        retraining=tuple(_before_and_after(trained)),
+        reward_model=_figures("", {name: trained[name] for name in trained if not name.endswith(MOMENTS)}),
         contrasts=contrasts(joined, NUM_CONTRASTS),
         disagreements=tuple(
             sample_of(row, f"apart by {disagreement(row):.3f}") for row in disagreements(joined)[:NUM_DISAGREEMENTS]
@@ -136,6 +145,13 @@ def _figures(prefix: str, metrics: Metrics) -> tuple[Figure, ...]:
         for name, value in sorted(metrics.items())
         if name.startswith(prefix)
     )
+
+
+def _before_and_after(metrics: Metrics) -> Iterator[Row]:
+    """What was measured on either side of the retraining, a row each."""
+    for measure in sorted({name.rpartition("_")[0] for name in metrics if name.endswith(MOMENTS)}):
+        before, after = (number(metrics.get(measure + moment), ".4g") for moment in MOMENTS)
+        yield {"measure": measure, "before": before, "after": after}
 
 
 def _facts(records: Sequence[Row]) -> tuple[Figure, ...]:

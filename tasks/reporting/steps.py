@@ -33,7 +33,8 @@ def summed(sections: Sequence[Mapping[str, Metrics]]) -> Measured:
     """Numbers over sections, each weighted by what it is a mean over; None where nothing was measured.
 
     reward_mean: over rows with a reward; accuracy, reward_model_mean: over rows; kl, entropy (nats): over trained tokens;
-    mean_tokens, truncated_share: over completions; no_signal_share: over groups.
+    mean_tokens, truncated_share: over completions; no_signal_share: over groups; unscored_share: over rows; grad_norm: over
+    updates.
     """
     rewarded = [("rewards", "num_rows", 1.0), ("rewards", "num_without_reward", -1.0)]
     rows = [("rewards", "num_rows", 1.0)]
@@ -48,6 +49,8 @@ def summed(sections: Sequence[Mapping[str, Metrics]]) -> Measured:
         "entropy": _mean(sections, "policy", "entropy", trained),
         "mean_tokens": _mean(sections, "completions", "mean_completion_tokens", completions),
         "truncated_share": _share(sections, ("completions", "num_truncated"), ("completions", "num_completions")),
+        "unscored_share": _share(sections, ("rewards", "num_without_reward"), ("rewards", "num_rows")),
+        "grad_norm": _mean(sections, "policy", "grad_norm", [("policy", "num_updates", 1.0)]),
         "no_signal_share": _share(sections, ("samples", "num_no_signal_groups"), ("samples", "num_groups")),
     }
 

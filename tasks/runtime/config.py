@@ -13,4 +13,7 @@ class MachineConfig(Frozen):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes the first CUDA device when there is one."""
     num_threads: int | None = Field(default=None, ge=1)
-    """torch threads; None takes torch's default."""
+    """torch threads of each process; None takes torch's default, or an equal share of the cores for several processes."""
+    num_processes: int = Field(default=1, ge=1)
+    """Processes (ranks) that make a policy update together, each with its pieces of weights and optimiser states (FSDP2); on
+    CUDA each needs a device of its own. The numbers are those of one process up to rounding."""

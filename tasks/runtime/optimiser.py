@@ -1,13 +1,15 @@
 """AdamW with warm-up and clipping, and its state as data (safetensors and JSON) that loads back bit for bit."""
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from tasks.runtime.shards import like, whole
 from tasks.values.optimiser import OptimiserConfig
 
 STATE_FILE = "optimiser.safetensors"
@@ -49,9 +51,12 @@ class Optimiser:
         Raises:
             NonFinite: the norm is not finite; the weights are unchanged.
         """
-        norm = float(nn.utils.clip_grad_norm_(self._parameters, self.config.max_grad_norm))
-        if not torch.isfinite(torch.tensor(norm)):
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        total = whole(nn.utils.get_total_norm(gradients))
+        norm = float(total)
+        if not math.isfinite(norm):
             raise NonFinite(f"the gradient norm is {norm}")
+        nn.utils.clip_grads_with_norm_(self._parameters, self.config.max_grad_norm, total)
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate_at(self.num_updates, self.config)
         self._adamw.step()
@@ -59,14 +64,20 @@ class Optimiser:
         return norm
 
     def save(self, folder: Path) -> None:
-        """Write moments and counters into ``folder``."""
+        """Write moments and counters into ``folder``, whole: the number of ranks may be another at the next start."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors: dict[str, torch.Tensor] = {}
+        save_file(dict(self._whole_state()), folder / STATE_FILE)
+        (folder / COUNTERS_FILE).write_text(json.dumps({"num_updates": self.num_updates}) + "\n")
+
+    def help_to_save(self) -> None:
+        """Give this rank's pieces of the moments to the rank that saves."""
+        for _ in self._whole_state():
+            pass
+
+    def _whole_state(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in zip(self._names, self._parameters, strict=True):
             for key, value in self._adamw.state.get(parameter, {}).items():
-                tensors[f"{key}:{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
-        save_file(tensors, folder / STATE_FILE)
-        (folder / COUNTERS_FILE).write_text(json.dumps({"num_updates": self.num_updates}) + "\n")
+                yield f"{key}:{name}", whole(torch.as_tensor(value)).detach().cpu().contiguous()
 
     def load(self, folder: Path) -> None:
         """Go on from a saved state.
@@ -93,7 +104,7 @@ class Optimiser:
             if keys:
                 state = {key.split(":", 1)[0]: tensors[key] for key in keys}
                 self._adamw.state[parameter] = {
-                    key: value if key == "step" else value.to(parameter.device) for key, value in state.items()
+                    key: value if key == "step" else like(parameter, value) for key, value in state.items()
                 }
 
 

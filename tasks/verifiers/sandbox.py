@@ -112,13 +112,25 @@ class Sandbox:
         Raises:
             SandboxError: it does not come to that; the message holds what it printed.
         """
-        stands = _is_readable(self._ready, START_SECONDS) and os.read(self._ready, 1) == b"."
-        self._find_init()
-        if not stands:
+        if not self._stands(time.monotonic() + START_SECONDS):
             assert self._process.stderr is not None
             self.kill_processes()
             said = os.read(self._process.stderr.fileno(), 2000).decode("utf-8", "replace").strip()
             raise SandboxError(f"the sandbox does not stand: {said[-300:] or 'it says nothing'}; {SANDBOX_CURE}")
+
+    def _stands(self, deadline: float) -> bool:
+        """Wait for the byte that says so, or for the end. The first process inside is held as soon as it is known.
+
+        Its parent may be killed before it has asked to die with it: then it waits for ever, unless it is killed from here.
+        """
+        while self._init is None and time.monotonic() < deadline:
+            found = select.select([self._ready, self._status, self._pidfd], [], [], deadline - time.monotonic())[0]
+            if self._ready in found or self._pidfd in found:
+                break
+            self._find_init()
+        found = select.select([self._ready, self._pidfd], [], [], max(deadline - time.monotonic(), 0))[0]
+        self._find_init()
+        return self._ready in found and os.read(self._ready, 1) == b"."
 
     def write_line(self, line: bytes, deadline: float) -> None:
         """Send a line.

@@ -15,14 +15,15 @@ import torch
 import transformers  # noqa: F401  # imported once here: every mutant is a fork of this process
 
 from tests.mutation import mutants as of_updates
+from tests.mutation import rank_mutants as of_ranks
 from tests.mutation import reward_mutants as of_reward_models
 from tests.mutation import step_mutants as of_steps
 from tests.mutation.mutants import Mutant
 
 torch.set_num_threads(1)
 
-TESTS = of_updates.TESTS | of_reward_models.TESTS | of_steps.TESTS
-MUTANTS = [*of_updates.MUTANTS, *of_reward_models.MUTANTS, *of_steps.MUTANTS]
+TESTS = of_updates.TESTS | of_reward_models.TESTS | of_steps.TESTS | of_ranks.TESTS
+MUTANTS = [*of_updates.MUTANTS, *of_reward_models.MUTANTS, *of_steps.MUTANTS, *of_ranks.MUTANTS]
 EQUIVALENT = of_updates.EQUIVALENT | of_reward_models.EQUIVALENT
 
 

@@ -10,6 +10,7 @@ from storage import checkpoints, iterations, lineages, lock, registry, summaries
 from storage.iterations import IterationRecord
 from storage.manifest import Provenance
 from storage.mlflow_client import client
+from tasks.check_guards import Guarded
 from tasks.evaluation.config import AlarmConfig, PromotionConfig
 from tasks.promote import promote
 from tasks.promote_reward import RewardChoice
@@ -153,7 +154,7 @@ def record_fully(place, iteration, last):
     steps = [Step(number=1, rounds=[drawn], policy=policy, critic=None)]
     champion = decide(here, last, policy, measured)
     chosen = RewardChoice(reward_model=reward, is_refused=False, reason="")
-    return record_iteration.fn(opened, last, policy, reward, None, champion, chosen, named, steps)
+    return record_iteration.fn(opened, last, policy, reward, None, champion, chosen, named, steps, Guarded())
 
 
 @pytest.fixture(scope="module")

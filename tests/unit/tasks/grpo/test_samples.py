@@ -84,6 +84,25 @@ def test_truncated_completions_are_kept_masked_or_counted_as_zero(policy, advant
     assert [row["is_masked"] for row in rows] == masked
 
 
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [("none", [1 / 3, -2 / 3, 0.0, 1 / 3]), ("std", [0.577250, -1.154501, 0.0, 0.577250])],
+)
+def test_a_completion_that_nobody_scored_leaves_the_statistics_of_its_group(scale, expected):
+    rewards = [reward("a", index, value) for index, value in enumerate([1.0, 0.0, None, 1.0])]
+    settings = config(advantages={"kind": "group", "scale": scale} | ({"std_eps": 1e-4} if scale == "std" else {}))
+    rows, metrics = build_samples([completion("a", index) for index in range(4)], rewards, settings)
+    assert [row["advantage"] for row in rows] == pytest.approx(expected, abs=1e-6)
+    assert [row["is_masked"] for row in rows] == [False, False, True, False]
+    assert metrics["reward_mean"] == pytest.approx(2 / 3)
+
+
+def test_the_only_scored_completion_of_a_group_has_advantage_zero():
+    rewards = [reward("a", index, value) for index, value in enumerate([None, 1.0, None])]
+    rows, _ = build_samples([completion("a", index) for index in range(3)], rewards, CONFIG)
+    assert [row["advantage"] for row in rows] == [0.0, 0.0, 0.0]
+
+
 def test_aborted_empty_and_unscored_completions_are_masked():
     completions = [
         completion("a", 0),

@@ -60,10 +60,13 @@ def record(iteration, **changes):
         "evaluation/reward_model_gap": -0.125,
         "reward_mean": 0.4375,
         "reward_model/heldout_ece_after": 0.0625,
+        "reward_model/anchor_auc_before": 0.75,
+        "reward_model/anchor_auc_after": 0.5,
+        "reward_model/temperature": 1.25,
     }
     return {
         "iteration": iteration, "metrics": metrics, "policy": model, "reward": model, "champion": {"version": "1"},
-        "alarm": "", "promotion": "may be worse", "best_iteration": 1, "outcome": "updated", **changes,
+        "alarm": "", "guards": (), "promotion": "may be worse", "best_iteration": 1, "outcome": "updated", **changes,
     }  # fmt: skip
 
 
@@ -177,7 +180,7 @@ def test_the_numbers_stand_under_their_names():
         "truncated": "0.250",
         "gap": "-0.125",
         "rank correlation": MISSING,
-        "heldout_ece_after": "0.0625",
+        "temperature": "1.25",
     }
     assert {name: found.get(name) for name in expected} == expected
 
@@ -194,6 +197,20 @@ def test_what_was_not_measured_is_a_dash_and_never_a_zero():
 def test_each_iteration_is_said_to_be_scored_by_the_reward_model_of_the_one_before():
     assert "scored by reward model: <b>v2</b>" in page(records=[record(0), record(1), record(2)])
     assert "scored by reward model: <b>v1</b>" in page(records=[record(0)])
+
+
+def test_a_retraining_is_measured_on_either_side_and_what_was_not_measured_is_a_dash():
+    body = page().split("The reward model after this iteration")[1].split("Best and worst")[0]
+    assert "<td>anchor_auc</td><td>0.75</td><td>0.5</td>" in body
+    assert "<td>heldout_ece</td><td>–</td><td>0.0625</td>" in body
+    tiles = body.split("<dl")[1]
+    assert ("temperature" in tiles, "anchor_auc" in tiles, "1.25" in tiles) == (True, False, True)
+
+
+def test_what_the_guards_say_stands_in_the_head_and_is_text():
+    body = page(records=[record(0), record(1, guards=("guard kl: <b>9</b> is above 1",))])
+    assert '<p class="guard">⚠ guard kl: &lt;b&gt;9&lt;/b&gt; is above 1</p>' in body
+    assert 'class="guard"' not in page()
 
 
 def test_the_alarm_is_seen_in_the_head_the_chart_and_the_table():

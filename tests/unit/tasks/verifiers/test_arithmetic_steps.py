@@ -23,60 +23,6 @@ def rewards(completion, **settings):
     return [reward for _, reward in verdict(completion, **settings).steps]
 
 
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("<think>5+8=13,13-1=12,12-5=7</think><answer>7</answer>", [1, 1, 1, 1]),
-        # one slip: the honest steps after it are right, the answer is not
-        ("<think>5+8=14,14-1=13,13-5=8</think><answer>8</answer>", [0, 1, 1, 0]),
-        ("<think>5+8=13,13-1=11,11-5=6</think><answer>7</answer>", [1, 0, 1, 1]),
-        # true, but from another result than the one shown
-        ("<think>5+8=13,12-1=11,11-5=6</think><answer>6</answer>", [1, 0, 1, 0]),
-        # another term than the problem's, and another first term
-        ("<think>5+8=13,13-2=11,11-5=6</think><answer>6</answer>", [1, 0, 1, 0]),
-        ("<think>6+8=14,14-1=13,13-5=8</think><answer>8</answer>", [0, 1, 1, 0]),
-        ("<think>5-8=-3,-3-1=-4,-4-5=-9</think><answer>-9</answer>", [0, 1, 1, 0]),
-        # the operands are right and the sign of the term is not
-        ("<think>5+8=13,13+1=14,14-5=9</think><answer>9</answer>", [1, 0, 1, 0]),
-        # a step left out, and one too many
-        ("<think>5+8=13,13-5=8</think><answer>7</answer>", [1, 0, 1]),
-        ("<think>5+8=13,13-1=12,12-5=7,7+0=7</think><answer>7</answer>", [1, 1, 1, 0, 1]),
-        ("<think>5+8=13,13-1=12,12-5=7,12-5=7</think><answer>7</answer>", [1, 1, 1, 0, 1]),
-        ("<think>5+8=13,5+8=13,13-1=12,12-5=7</think><answer>7</answer>", [1, 0, 0, 0, 1]),
-        # no equation: wrong, and uses no term up
-        ("<think>well,5+8=13,hm,13-1=12,12-5=7</think><answer>7</answer>", [0, 1, 0, 1, 1, 1]),
-        ("<think></think><answer>7</answer>", [0, 1]),
-        ("<think>5+8=13,</think><answer>7</answer>", [1, 0, 1]),
-        ("<answer>7</answer>", [1]),
-        ("<answer>8</answer>", [0]),
-        ("<answer> ７ </answer>", [1]),
-        ("<answer>7.0</answer>", [0]),
-        # the last answer counts, as for the exact verifier
-        ("<answer>6</answer>,<answer>7</answer>", [0, 1]),
-        ("<answer>7</answer>,<answer>6</answer>", [0, 0]),
-        ("<answer>7</answer>,bye", [1, 0]),
-        # an answer that its own text cuts is wrong in all its steps
-        ("<think>5+8=13</think><answer>7,1</answer>", [1, 0, 0]),
-        # cut by the token limit
-        ("<think>5+8=13,13-1=1", [1, 0]),
-        ("<think>5+8=13,13-", [1, 0]),
-        ("<think>5+8=13,13-1=12,12-5=7</think><answer>7", [1, 1, 1, 0]),
-        ("<think>5+8=13,", [1]),
-        ("7", [0]),
-        (" ", [0]),
-        (",,", [0, 0]),
-        ("<think>５＋８＝１３,13 - 1 = 12, so 12-5=7.</think><answer>7</answer>", [1, 1, 1, 1]),
-        ("더하면5+8=13이고,13-1=12👍,", [1, 1]),
-    ],
-)
-def test_each_step_is_right_or_wrong_by_hand(completion, expected):
-    found = verdict(completion)
-    assert [reward for _, reward in found.steps] == expected
-    assert found.reward == pytest.approx(sum(expected) / len(expected))
-    assert found.status == "scored"
-    assert found.steps[-1][0] == len(completion)
-
-
 def test_the_steps_end_where_the_text_is_cut_and_the_first_wrong_one_is_named():
     found = verdict("<think>5+8=13,13-1=11,11-5=6</think><answer>7</answer>")
     assert found.steps == ((14, 1.0), (22, 0.0), (36, 1.0), (54, 1.0))

@@ -1,7 +1,7 @@
 """Every verifier against its file of accepted and refused answers, worked by hand.
 
-A line: gold, completion, reward (null: not scored); where needed also prompt, metadata, settings (of the verifier) and
-status.
+A line: gold, completion, reward (null: not scored); where needed also prompt, metadata, settings (of the verifier), steps
+(their rewards), reply (of the judge that is asked) and status.
 """
 
 import json
@@ -20,8 +20,8 @@ GOLDEN = {
     path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for path in sorted(FOLDER.glob("*.jsonl"))
 }
-ELSEWHERE = {"reasoning_gym", "arithmetic_steps", "function", "judge"}
-"""Kinds whose answers are other people's, or that have tests of their own instead of a file."""
+ASKED = {"judge"}
+"""Kinds that ask a server; their file is read where the server is, in test_judge.py."""
 
 
 def settings_of(kind, case):
@@ -42,6 +42,7 @@ CASES = [
         marks=[pytest.mark.sandbox] if kind in SANDBOXED else [],
     )
     for kind, cases in GOLDEN.items()
+    if kind not in ASKED
     for number, case in enumerate(cases, 1)
 ]
 
@@ -59,13 +60,13 @@ def test_golden(kind, case):
     expected = case.get("status", "scored")
     assert found.status == expected, found.reason
     assert found.reward == (None if case["reward"] is None else pytest.approx(case["reward"], abs=1e-9)), found.reason
+    if "steps" in case:
+        assert [reward for _, reward in found.steps] == case["steps"]
+        assert found.steps[-1][0] == len(case["completion"])
 
 
 @pytest.mark.parametrize("kind", [kind_of(each) for each in VERIFIERS])
 def test_every_verifier_has_thirty_answers_some_accepted_and_some_refused(kind):
-    if kind in ELSEWHERE:
-        assert kind not in GOLDEN
-        return
     rewards = [case["reward"] for case in GOLDEN[kind]]
     assert len(rewards) >= 30
     assert sum(reward == 1 for reward in rewards) >= 8

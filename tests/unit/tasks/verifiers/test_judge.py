@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,18 @@ def settings(server, **others):
 
 def item(completion="It is 4.", **others):
     return ScoreItem(**{"prompt": "2+2?", "answer": "4", "completion": completion, "metadata": {}, **others})
+
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "verifiers" / "judge.jsonl"
+REPLIES = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("case", REPLIES, ids=[case["reply"][:40] for case in REPLIES])
+def test_golden_replies(server, case):
+    server.answers = [chat(case["reply"])]
+    config = settings(server, max_retries=0, **case.get("settings", {}))
+    found = verify(config, item(case["completion"], answer=case["gold"]))
+    assert (found.status, found.reward) == (case["status"], case["reward"]), found.reason
 
 
 def silent(done, total):

@@ -70,6 +70,18 @@ def test_unscored_rows_leave_the_accuracy_alone():
     assert metrics["num_exact_unscored"] == 2
 
 
+def test_what_nobody_scored_has_no_reward_and_leaves_the_mean():
+    given = [scored(1), scored(0), unscored("x"), scored(1)]
+    found, metrics = rows([[each, unscored("no tags")] for each in given], None)
+    assert [row["reward"] for row in found] == [1.0, 0.0, None, 1.0]
+    assert metrics["reward_mean"] == pytest.approx(2 / 3)
+    assert (metrics["num_without_reward"], "format_mean" in metrics) == (1, False)
+    values = [scored(0.5), failed("NaN"), failed("NaN"), scored(0.8), scored(0.6), scored(0.7)]
+    _, metrics = rows([[each, scored(0)] for each in values], None)
+    assert metrics["exact_mean"] == pytest.approx(0.65)
+    assert metrics["num_exact_error"] == 2
+
+
 def test_without_a_reward_model_its_column_is_unscored():
     found, _ = rows([[scored(1), scored(0)]], None)
     assert (found[0]["reward_model_status"], found[0]["reward"]) == ("unscored", 1.0)

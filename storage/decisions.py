@@ -1,0 +1,103 @@
+"""What people decided about a lineage by hand: who, when, why, and from which iteration on it holds."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from storage import files
+from storage.errors import CorruptArtifact
+from storage.iterations import IterationRecord
+from storage.lock import require_token
+from storage.manifest import utc_now
+from storage.refs import DatasetRef, Frozen, ModelRef, Place, iteration_name, mistakes
+
+FOLDER = "decisions"
+CURE = "restore it from a copy, or delete it to take the decision back"
+
+
+class Decision(Frozen):
+    """One decision; it counts from the end of iteration ``after_iteration`` on."""
+
+    kind: Literal["promote", "rollback"]
+    """promote: ``policy`` is the champion. rollback: it is also what the next iteration starts from."""
+    policy: ModelRef
+    evaluation: DatasetRef
+    """The held-out evaluation of ``policy``, which the next candidates are compared with."""
+    after_iteration: int = Field(ge=0)
+    why: str = Field(min_length=1)
+    by: str = Field(min_length=1)
+    at: str
+    """UTC."""
+
+    @property
+    def sentence(self) -> str:
+        verb = "made champion" if self.kind == "promote" else "gone back to"
+        return f"policy v{self.policy.version} {verb} by {self.by} at {self.at}: {self.why}"
+
+
+def decisions(root: Path, lineage: str) -> list[Decision]:
+    """All of them, in the order in which they were taken.
+
+    Raises:
+        CorruptArtifact: a file is not a decision; names it.
+    """
+    found = []
+    for path in sorted((root / lineage / FOLDER).glob("[0-9]*.json")):
+        fields = files.read_json(path, cure=CURE)
+        try:
+            found.append(Decision.model_validate(fields))
+        except ValidationError as error:
+            raise CorruptArtifact(f"{path} is not a decision: {mistakes(error)}; {CURE}") from error
+    return found
+
+
+def take(
+    place: Place,
+    kind: Literal["promote", "rollback"],
+    chosen: IterationRecord,
+    last: IterationRecord,
+    why: str,
+    by: str,
+) -> Decision:
+    """Write the decision for the policy of iteration ``chosen``, to hold after iteration ``last``.
+
+    A rollback moves what an unfinished iteration has made out of the way first: it was made from another policy.
+
+    Raises:
+        LostLock: another run took the lineage; nothing was written.
+    """
+    require_token(place)
+    number = len(list((place.lineage_folder / FOLDER).glob("[0-9]*.json"))) + 1
+    decision = Decision(
+        kind=kind,
+        policy=chosen.policy,
+        evaluation=chosen.tables["evaluation"],
+        after_iteration=last.iteration,
+        why=why,
+        by=by,
+        at=utc_now(),
+    )
+    unfinished = place.lineage_folder / iteration_name(last.iteration + 1)
+    if kind == "rollback" and unfinished.exists():
+        files.quarantine(unfinished)
+    folder = place.lineage_folder / FOLDER
+    files.make_folder(folder)
+    files.write_atomic(folder / f"{number:04d}.json", (decision.model_dump_json(indent=1) + "\n").encode())
+    return decision
+
+
+def in_force(record: IterationRecord, taken: list[Decision]) -> IterationRecord:
+    """The newest record as the next iteration has to see it: with what was decided by hand since."""
+    for decision in taken:
+        if decision.after_iteration != record.iteration:
+            continue
+        changes: dict[str, object] = {
+            "champion": decision.policy,
+            "tables": {**record.tables, "champion_evaluation": decision.evaluation},
+            "promotion": decision.sentence,
+        }
+        if decision.kind == "rollback":
+            changes["rolled_back_to"] = decision.policy
+        record = record.model_copy(update=changes)
+    return record

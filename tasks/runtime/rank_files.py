@@ -1,0 +1,10 @@
+"""What ranks and who started them tell each other, by file."""
+
+PROGRESS_FILE = "progress"
+"""Of rank 0: "DONE TOTAL" and a line end."""
+ERROR_FILE = "error-{rank}"
+"""Of a rank that raised an error: its one line."""
+FAILURE_FILE = "failure.json"
+"""Of the launcher: the rank that failed first, and its exit status (minus the number of the signal that killed it)."""
+LAUNCHER_PID = "IGRPO_LAUNCHER_PID"
+"""The environment variable that tells a rank which process its life depends on."""
