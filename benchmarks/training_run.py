@@ -19,6 +19,7 @@ from tasks.grpo.critic import Critic, CriticTrainer
 from tasks.grpo.samples import Models, build_samples
 from tasks.grpo.trainer import PolicyTrainer
 from tasks.policy.loading import load_model, load_tokenizer
+from tasks.rollout.engine import PolicyWeights
 from tasks.rollout.engines import make_engine
 from tasks.rollout.prompting import encode_prompt, eos_token_ids, prefix_lengths
 from tasks.rollout.rollouts import completion_rows, requests_for
@@ -64,7 +65,9 @@ class TrainingRun:
         """Completions of ``model`` and their rewards."""
         rollout = self.config.rollout
         requests = requests_for(selection, num_samples=num_samples, seed_parts=(seed,))
-        result = make_engine(rollout.engine, model, self.tokenizer).generate(requests, rollout.sampling, silent)
+        result = make_engine(rollout.engine, PolicyWeights(model, self.tokenizer)).generate(
+            requests, rollout.sampling, silent
+        )
         eos_ids = eos_token_ids(None, self.tokenizer)
         completions, _ = completion_rows(
             requests,

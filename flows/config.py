@@ -15,7 +15,7 @@ from tasks.verifiers.config import MODEL, ScoringConfig
 
 
 class PipelineConfig(Frozen):
-    """A recipe. Everything but ``num_iterations``, ``guards`` and ``machine`` is fixed for the life of a lineage."""
+    """A recipe. Fixed for the life of a lineage but for ``num_iterations``, ``guards``, ``machine`` and ``rollout.engine.server``."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
     seed: int = Field(ge=0, lt=2**31)

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.servers import DEFAULT_API, is_healthy, read_servers
+from tasks.rollout.config import VllmServerConfig
 from tasks.verifiers.sandbox import sandbox_fault
 
 PACKAGES = (
@@ -23,6 +24,7 @@ PACKAGES = (
     "math-verify",
     "reasoning-gym",
 )
+CHECKOUT = Path(__file__).resolve().parent.parent
 MIN_FREE_BYTES = 2 << 30
 
 SANDBOX = "apt-get install bubblewrap; a container must be allowed to make user namespaces"
@@ -73,7 +75,8 @@ def examine(out: Console, root: Path) -> bool:
         "Kiwi, for Korean endings and spaces, " + ("found" if has_kiwi else "not installed"),
         "" if has_kiwi else "pip install -e '.[korean]'",
     )
-    line(None, "vLLM is not used by the shipped engines; it belongs into an environment of its own")
+    has_vllm = (CHECKOUT / VllmServerConfig().python).is_file()
+    line(None, "vLLM's environment " + ("found" if has_vllm else "not made"), "" if has_vllm else "make vllm")
     servers = read_servers(root)
     running = is_healthy(f"{servers.get('prefect', '')}/api/health") if servers else is_healthy(f"{DEFAULT_API}/health")
     line(

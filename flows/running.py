@@ -47,7 +47,10 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
 
 
 def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
-    """The Prefect API, once a new lineage was looked at: the policy is there, the prompts can be read, the verifiers start."""
+    """The Prefect API, once a new lineage was looked at.
+
+    The policy and the engine are there, the prompts can be read, the verifiers start.
+    """
     if iterations.latest_record(root, lineage) is None:
         try:
             _check_sources(config)
@@ -59,11 +62,13 @@ def _start(root: Path, config: PipelineConfig, lineage: str) -> Api:
 def _check_sources(config: PipelineConfig) -> None:
     from tasks.curriculum.sources import load_prompts
     from tasks.policy.sources import check_source
+    from tasks.rollout.vllm_server import check_engine
     from tasks.verifiers.extras import check_extras
     from tasks.verifiers.resident import resident_pool
 
     check_extras(config.scoring.verifiers)
     check_source(config.policy)
+    check_engine(config.rollout.engine)
     found = len(load_prompts(config.prompts.source, seed=derive_seed(config.seed, "prompts")).prompts)
     if found <= config.prompts.num_heldout:
         raise ValueError(

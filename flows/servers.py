@@ -4,33 +4,18 @@ import atexit
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from tasks.runtime.guarded import HOST, free_port, start_guarded, stop
+
 DEFAULT_API = f"http://{HOST}:4200/api"
 START_TIMEOUT_SECONDS = 180.0
-STOP_TIMEOUT_SECONDS = 10.0
 SERVERS_FILE = "servers.json"
-
-# The child watches a pipe that only its parent holds: end of file means that the parent is gone, however it went, and the
-# whole process group ends. (PR_SET_PDEATHSIG would tie the child to the thread that started it.)
-GUARD = (
-    "import os, sys, signal, subprocess, threading\n"
-    "child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)\n"
-    "def watch():\n"
-    "    os.read(0, 1)\n"
-    "    os.killpg(0, signal.SIGKILL)\n"
-    "threading.Thread(target=watch, daemon=True).start()\n"
-    "signal.signal(signal.SIGTERM, lambda *_: child.terminate())\n"
-    "sys.exit(child.wait())\n"
-)
 
 
 class ServerError(Exception):
@@ -52,13 +37,6 @@ class Api:
         }[self.kind]
 
 
-def free_port() -> int:
-    """A TCP port of the loopback interface that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 def is_healthy(url: str, *, expected: bytes | None = None) -> bool:
     """Whether ``url`` answers 200 within half a second (with the body ``expected`` when given)."""
     try:
@@ -66,33 +44,6 @@ def is_healthy(url: str, *, expected: bytes | None = None) -> bool:
             return expected is None or answer.read().strip() == expected
     except (OSError, ValueError):
         return False
-
-
-def start_guarded(command: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a server in its own process group that dies with this process; its output goes to ``log``."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            [sys.executable, "-c", GUARD, *command],
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, **env},
-        )
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a guarded server: SIGTERM, then the end of its pipe kills the whole group."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-    if process.stdin is not None:
-        process.stdin.close()
-    process.wait()
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path, *, name: str) -> None:

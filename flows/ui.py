@@ -9,18 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.servers import (
-    HOST,
-    SERVERS_FILE,
-    ServerError,
-    free_port,
-    is_healthy,
-    start_guarded,
-    stop,
-    wait_until_healthy,
-)
+from flows.servers import SERVERS_FILE, ServerError, is_healthy, wait_until_healthy
 from storage.files import write_atomic
 from storage.mlflow_client import SETTINGS, client, tracking_uri
+from tasks.runtime.guarded import HOST, free_port, start_guarded, stop
 
 
 def serve(out: Console, root: Path, prefect_port: int, mlflow_port: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 RECIPE_FILE = "lineage.json"
 REQUEST_FILE = "request.json"
-FREE_KEYS = ("num_iterations", "guards", "machine")
-"""Recipe keys that may change between runs of one lineage: how much to run, on what, and when to stop."""
+FREE_KEYS = ("num_iterations", "guards", "machine", "rollout.engine.server")
+"""Recipe keys (dotted) that may change between runs of one lineage: how much to run, on what, and when to stop."""
 
 
 class Request(Frozen):
@@ -77,7 +78,14 @@ def read_recipe(root: Path, lineage: str) -> dict[str, Any]:
 
 
 def _fixed(recipe: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in recipe.items() if key not in FREE_KEYS}
+    fixed = deepcopy(recipe)
+    for key in FREE_KEYS:
+        *path, last = key.split(".")
+        here: Any = fixed
+        for name in path:
+            here = here.get(name, {})
+        here.pop(last, None)
+    return fixed
 
 
 def target_iteration(place: Place, completed: int, num_iterations: int) -> int:

@@ -92,6 +92,11 @@ class Place(Frozen):
     def lineage_folder(self) -> Path:
         return Path(self.root) / self.lineage
 
+    @property
+    def log_folder(self) -> Path:
+        """Where servers that this lineage's runs start write their logs; nothing is read back from there."""
+        return self.lineage_folder / "logs"
+
     def folder(self, name: str) -> Path:
         """The folder of a stage's output at this place: ROOT/LINEAGE/iteration-0003/step-002/NAME."""
         base = self.lineage_folder / iteration_name(self.iteration)

@@ -7,8 +7,8 @@ from storage import checkpoints, tables
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.policy.loading import load_model, load_tokenizer
-from tasks.rollout.config import EngineConfig, SamplingConfig
-from tasks.rollout.engine import Greedy
+from tasks.rollout.config import OPERATIONAL, EngineConfig, SamplingConfig
+from tasks.rollout.engine import Greedy, PolicyWeights
 from tasks.rollout.engines import make_engine
 from tasks.rollout.prompting import eos_token_ids
 from tasks.rollout.rollouts import completion_rows, requests_for
@@ -34,7 +34,7 @@ def generate(
         stage="completions",
         inputs={"selection": selection.digest, "policy": policy.digest},
         config={
-            "engine": engine.model_dump(mode="json"),
+            "engine": engine.model_dump(mode="json", exclude=OPERATIONAL),
             "sampling": sampling.model_dump(mode="json"),
             "num_samples": num_samples,
         },
@@ -58,7 +58,7 @@ def generate_greedily(
         stage="completions",
         inputs={"selection": selection.digest, "policy": policy.digest},
         config={
-            "engine": engine.model_dump(mode="json"),
+            "engine": engine.model_dump(mode="json", exclude=OPERATIONAL),
             "greedy": {"max_new_tokens": greedy.max_new_tokens, "stop": greedy.stop},
         },
     )
@@ -83,8 +83,9 @@ def _completions(
     device = prepare(machine)
     model = residents.get("policy", policy.digest, lambda: load_model(folder, device=device))
     requests = requests_for(tables.read(selection), num_samples=num_samples, seed_parts=(seed,))
+    weights = PolicyWeights(model, tokenizer, policy.digest, folder, place.log_folder)
     with progress("generate", "completions") as on_progress:
-        result = make_engine(engine, model, tokenizer).generate(requests, sampling, on_progress)
+        result = make_engine(engine, weights).generate(requests, sampling, on_progress)
     rows, metrics = completion_rows(
         requests,
         result,

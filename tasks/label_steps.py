@@ -16,7 +16,8 @@ from tasks.reward.step_files import read_step_file
 from tasks.reward.step_kinds import StepFileConfig, StepsConfig
 from tasks.reward.step_labels import step_label_rows
 from tasks.reward.step_plan import Plan, plan_steps
-from tasks.rollout.config import EngineConfig, SamplingConfig
+from tasks.rollout.config import OPERATIONAL, EngineConfig, SamplingConfig
+from tasks.rollout.engine import PolicyWeights
 from tasks.rollout.engines import make_engine
 from tasks.rollout.prompting import eos_token_ids
 from tasks.rollout.rollouts import completion_rows
@@ -50,7 +51,10 @@ def continue_steps(
     seed: int,
 ) -> DatasetRef:
     """A completions table whose groups are prefixes: prompt_token_ids are the prompt's and the prefix's, as sampled."""
-    settings = {"engine": engine.model_dump(mode="json"), "sampling": sampling.model_dump(mode="json")}
+    settings = {
+        "engine": engine.model_dump(mode="json", exclude=OPERATIONAL),
+        "sampling": sampling.model_dump(mode="json"),
+    }
     provenance = _provenance("completions", steps, config, seed, settings=settings)
     if found := tables.find(place, "completions", provenance):
         return found
@@ -65,8 +69,9 @@ def continue_steps(
         max_new_tokens=sampling.max_new_tokens,
         seed=seed,
     )
+    weights = PolicyWeights(model, tokenizer, steps.policy.digest, folder, place.log_folder)
     with progress("continue steps", "continuations") as on_progress:
-        result = make_engine(engine, model, tokenizer).generate(requests, sampling, on_progress)
+        result = make_engine(engine, weights).generate(requests, sampling, on_progress)
     rows, metrics = completion_rows(
         requests,
         result,

@@ -13,6 +13,7 @@ from storage import decisions, iterations, lineages, lock, summaries, tracking
 from storage.home import store_root
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
+from tasks.runtime import residents
 
 
 class NoSignal(ValueError):
@@ -24,7 +25,8 @@ def hold_lineage(name: str) -> Iterator[Place]:
     """Hold the lineage while the block runs; unfinished writes of dead runs are swept first.
 
     When the block fails, the tracking runs it left open are marked FAILED before the lock is given back: an MLflow run
-    that nobody closes would stay RUNNING, or look green.
+    that nobody closes would stay RUNNING, or look green. What the run kept in memory, servers and verifier processes among
+    it, ends before the lock is given back too.
     """
     with lock.hold(store_root(os.environ, Path.cwd()), name) as place:
         lineages.sweep(place)
@@ -33,6 +35,8 @@ def hold_lineage(name: str) -> Iterator[Place]:
         except BaseException:
             tracking.close_runs(place, "FAILED")
             raise
+        finally:
+            residents.clear()
 
 
 @task(cache_policy=NO_CACHE)

@@ -20,9 +20,17 @@ from storage.refs import Place
 
 torch.set_num_threads(1)
 
+VLLM = Path(__file__).parents[1] / ".venv-vllm" / "bin" / "python"
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a sandbox where there is none, unless the run must have one."""
+    """Skip what needs a sandbox or vLLM where there is none, unless the run must have one."""
+    if (
+        item.get_closest_marker("vllm") is not None
+        and os.environ.get("IGRPO_REQUIRE_VLLM") != "1"
+        and not VLLM.is_file()
+    ):
+        pytest.skip(f"{VLLM} is not there; run `make vllm`")
     if item.get_closest_marker("sandbox") is None or os.environ.get("IGRPO_REQUIRE_SANDBOX") == "1":
         return
     if fault := _sandbox_fault():

@@ -1,8 +1,11 @@
 """What an engine is asked, what it answers, and the check that both fit."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tasks.rollout.config import SamplingConfig
 
@@ -63,8 +66,26 @@ class Skipped:
 
 @dataclass(frozen=True)
 class GenerationResult:
+    """``metrics``: what the engine counted and measured meanwhile; no part of the answer."""
+
     completions: list[Completion]
     skipped: list[Skipped]
+    metrics: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class PolicyWeights:
+    """The policy that an engine samples: loaded, and as the checkpoint that it was loaded from.
+
+    ``digest``: of the checkpoint, which names its weights. ``folder`` (the checkpoint) and ``log_folder`` (where a server
+    writes its log) may be None for engines that work in this process.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    digest: str = ""
+    folder: Path | None = None
+    log_folder: Path | None = None
 
 
 class Engine(Protocol):
@@ -76,7 +97,7 @@ class Engine(Protocol):
 
 
 class EngineError(Exception):
-    """An engine's answer does not fit what it was asked."""
+    """An engine's answer does not fit what it was asked, or the engine can not go on."""
 
 
 def check_result(requests: Sequence[GroupRequest], result: GenerationResult) -> None:

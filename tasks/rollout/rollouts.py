@@ -68,7 +68,7 @@ def completion_rows(
                 "policy_digest": policy_digest,
             }
         )
-    return rows, _metrics(rows, result, temperature)
+    return rows, {**_metrics(rows, result, temperature), **result.metrics}
 
 
 def _metrics(rows: Sequence[Row], result: GenerationResult, temperature: float) -> dict[str, float]:

@@ -58,6 +58,17 @@ def test_how_much_to_run_and_on_what_may_change(place):
     assert lineages.read_recipe(Path(place.root), "lineage") == RECIPE
 
 
+def test_where_an_engine_runs_may_change_and_what_it_samples_may_not(place):
+    def recipe(**engine):
+        return {**RECIPE, "rollout": {"engine": {"kind": "vllm", "dtype": "float32", "server": {"urls": []}, **engine}}}
+
+    lineages.record_recipe(place, recipe())
+    lineages.record_recipe(place, recipe(server={"urls": ["http://10.0.0.5:8000"]}))
+    assert lineages.read_recipe(Path(place.root), "lineage") == recipe()
+    with pytest.raises(RecipeConflict, match=r"rollout.engine.dtype: recorded 'float32', asked 'bfloat16'"):
+        lineages.record_recipe(place, recipe(dtype="bfloat16"))
+
+
 def test_only_the_top_level_may_change(place):
     lineages.record_recipe(place, {**RECIPE, "update": {"num_iterations": 1}})
     with pytest.raises(RecipeConflict, match=r"update.num_iterations: recorded 1, asked 2"):

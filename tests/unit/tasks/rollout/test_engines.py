@@ -8,8 +8,17 @@ import torch
 
 from tasks.policy.characters import build_tokenizer
 from tasks.rollout.config import SamplingConfig, ScriptedEngineConfig, TransformersEngineConfig
-from tasks.rollout.engine import Completion, EngineError, GenerationResult, Greedy, GroupRequest, Skipped, check_result
-from tasks.rollout.engines import ENGINES, make_engine
+from tasks.rollout.engine import (
+    Completion,
+    EngineError,
+    GenerationResult,
+    Greedy,
+    GroupRequest,
+    PolicyWeights,
+    Skipped,
+    check_result,
+)
+from tasks.rollout.engines import make_engine
 from tasks.rollout.rollouts import completion_rows, requests_for
 from tasks.rollout.sampling import sample
 from tasks.values.seeds import derive_seed
@@ -34,14 +43,14 @@ def request(name, *, length=3, samples=4, answer="7", seed=0):
 
 
 def generate(model, requests, *, tokens=8, temperature=1.0, rows=128, stop=()):
-    engine = make_engine(TransformersEngineConfig(max_batch_rows=rows), model, TOKENIZER)
+    engine = make_engine(TransformersEngineConfig(max_batch_rows=rows), PolicyWeights(model, TOKENIZER))
     return engine.generate(requests, SamplingConfig(max_new_tokens=tokens, temperature=temperature, stop=stop), silent)
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", CONFIGS)
 class TestContract:
     def engine(self, kind, **model):
-        return make_engine(CONFIGS[kind], make_llama(**model), TOKENIZER)
+        return make_engine(CONFIGS[kind], PolicyWeights(make_llama(**model), TOKENIZER))
 
     def test_every_sample_is_answered_in_the_order_of_the_requests(self, kind):
         requests = [request("b"), request("a", samples=2), request("c", length=9)]
@@ -102,7 +111,7 @@ class TestTransformersEngine:
     def test_greedy_takes_the_most_likely_token_each_time(self, name):
         model = MODELS[name]()
         one = request("a", samples=1)
-        engine = make_engine(TransformersEngineConfig(), model, TOKENIZER)
+        engine = make_engine(TransformersEngineConfig(), PolicyWeights(model, TOKENIZER))
         ids = engine.generate([one], Greedy(max_new_tokens=6), silent).completions[0].completion_token_ids
         context = list(one.prompt_token_ids)
         for token in ids:
