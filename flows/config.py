@@ -42,6 +42,11 @@ class PipelineConfig(Frozen):
         total = self.rollout.prompts_per_step * self.rollout.group_size
         if mini is not None and mini > total:
             raise ValueError(f"update.minibatch_completions {mini} exceeds the {total} completions of a step")
+        if self.machine.num_processes > 1 and (self.update.lora or self.update.optimiser.state != "float32"):
+            raise ValueError(
+                f"machine.num_processes {self.machine.num_processes} goes neither with update.lora nor with "
+                f'update.optimiser.state "{self.update.optimiser.state}": set machine.num_processes to 1'
+            )
         if self.update.advantages.kind == "process" and self.scoring.process is None:
             raise ValueError(
                 "process advantages need step rewards: name the verifier that gives them in scoring.process, or "

@@ -12,6 +12,7 @@ from storage.manifest import MANIFEST, Manifest, Provenance, read_manifest, writ
 from storage.refs import ModelRef, Place, Role
 
 TRAINER_FOLDER = "trainer"  # optimiser and counters, inside the checkpoint: weights and trainer commit as one
+ADAPTER_FOLDER = "adapter"  # a LoRA adapter beside the weights that it is part of
 FORBIDDEN_SUFFIXES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".npy", ".npz", ".py"}
 ZIP_MAGIC = b"PK\x03\x04"  # torch.save writes a zip with a pickle in it
 PICKLE_MAGIC = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # PROTO and its number

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from storage import files
@@ -76,7 +77,10 @@ def publish(
         raise FileExistsError(f"{folder} is already committed")
     with files.folder_aside(folder) as aside:
         write(aside)
-        parts = describe_parts(aside)
+        with ThreadPoolExecutor(1) as beside:  # the disk takes the bytes while they are read for their digests
+            flushed = beside.submit(files.fsync_tree, aside)
+            parts = describe_parts(aside)
+            flushed.result()
         manifest = Manifest(
             provenance=provenance,
             code=code(),

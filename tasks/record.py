@@ -215,6 +215,8 @@ def _register(
     tags = {f"grpo.{role}": registry.model_uri(place.lineage, parent) for role, parent in parents.items()}
     tags["grpo.datasets"] = ",".join(f"{name}:{each.digest[:32]}" for name, each in sorted(datasets.items()))
     tags["grpo.code"] = code().commit
+    if rank := checkpoints.metrics_of(ref).get("lora_rank"):
+        tags |= {"grpo.lora_rank": f"{rank:g}", "grpo.lora_base": parents["reference"].digest}
     if refused:
         tags["grpo.refused"] = refused
     came_from = {

@@ -8,7 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from storage import checkpoints, tables
-from storage.checkpoints import TRAINER_FOLDER
+from storage.checkpoints import ADAPTER_FOLDER, TRAINER_FOLDER
 from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
 from tasks.grpo.config import UpdateConfig
@@ -66,34 +66,49 @@ def _update_here(
 ) -> ModelRef:
     """In this process, with the models that are in its memory."""
     device = prepare(machine)
-    folder = checkpoints.open_folder(policy)
-    frozen = None
-    if config.kl_in_loss:
-        reference_folder = checkpoints.open_folder(reference)
-        frozen = residents.get("reference", reference.digest, lambda: load_model(reference_folder, device=device))
+    is_start = policy.digest == reference.digest
+    if config.lora is not None and is_start:
+        residents.drop("trainer")  # it trains the adapter that is part of this policy; a new one begins
     trainer = residents.take(
-        "trainer",
-        policy.digest,
-        lambda: PolicyTrainer.load(
-            residents.get("policy", policy.digest, lambda: load_model(folder, device=device)),
-            config,
-            folder / TRAINER_FOLDER,
-        ),
+        "trainer", policy.digest, lambda: _trainer(policy, reference, config, machine, device, seed)
     )
     residents.drop("policy")
+    frozen = None
+    if config.kl_in_loss and (is_start or trainer.adapter is not None):
+        frozen = trainer.model if is_start or trainer.adapter is None else trainer.adapter.base()
+    elif config.kl_in_loss:
+        reference_folder = checkpoints.open_folder(reference)
+        frozen = residents.get("reference", reference.digest, lambda: load_model(reference_folder, device=device))
     with progress("update policy", "completions") as on_progress:
         metrics = trainer.update(
             rows, reference=frozen, max_new_tokens=max_new_tokens, seed=seed, on_progress=on_progress
         )
 
     def write(target: Path) -> None:
-        save_model(trainer.model, load_tokenizer(folder), target)
+        save_model(trainer.policy(), load_tokenizer(checkpoints.open_folder(policy)), target)
         trainer.save(target / TRAINER_FOLDER)
+        if trainer.adapter is not None:
+            trainer.adapter.save(target / ADAPTER_FOLDER)
 
     updated = checkpoints.publish(place, "policy", write, provenance, metrics=metrics)
-    residents.keep("policy", updated.digest, trainer.model)
+    if trainer.adapter is None:  # else the others load the sums as they were written
+        residents.keep("policy", updated.digest, trainer.model)
     residents.keep("trainer", updated.digest, trainer)
     return updated
+
+
+def _trainer(
+    policy: ModelRef, reference: ModelRef, config: UpdateConfig, machine: MachineConfig, device: str, seed: int
+) -> PolicyTrainer:
+    """The trainer as the policy's checkpoint left it. An adapter stands on the policy at the iteration's start, which is the
+    reference, and begins anew with each iteration."""
+    folder = checkpoints.open_folder(policy)
+    if config.lora is None:
+        model = residents.get("policy", policy.digest, lambda: load_model(folder, device=device))
+        return PolicyTrainer.load(model, config, folder / TRAINER_FOLDER, machine)
+    base = load_model(checkpoints.open_folder(reference), device=device)
+    saved = None if policy.digest == reference.digest else (folder / ADAPTER_FOLDER, folder / TRAINER_FOLDER)
+    return PolicyTrainer.load_with_adapter(base, config, saved, machine, base_digest=reference.digest, seed=seed)
 
 
 def _update_in_ranks(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class CompletionBatch(Protocol):
     def targets_N(self) -> Tensor:
         """The id of each completion token."""
 
-    def inputs(self) -> dict[str, Tensor]:
+    def inputs(self) -> dict[str, Any]:
         """What the model is called with."""
 
 
@@ -83,7 +83,7 @@ class PaddedBatch:
         """The id of each completion token."""
         return self.input_ids_BT.flatten()[self.predicting_N + 1]
 
-    def inputs(self) -> dict[str, Tensor]:
+    def inputs(self) -> dict[str, Any]:
         """What the model is called with; positions count from the first token of each row."""
         return {
             "input_ids": self.input_ids_BT,

@@ -13,6 +13,7 @@ from tasks.grpo.batch import CompletionBatch, TokenSequence, pad
 from tasks.grpo.components import Layout
 from tasks.grpo.layouts import batches_of
 from tasks.grpo.logprobs import Entropy, TokenLogprobs, completion_logprobs, detached_entropy
+from tasks.runtime.views import ModelView
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ class Collective(Protocol):
 
     rank: int
 
-    def share(self, model: PreTrainedModel) -> "SharedModel":
+    def share(self, model: PreTrainedModel | ModelView) -> "SharedModel":
         """The model as these processes compute with it; its weights may lie in pieces afterwards."""
 
     def part(self, sequences: Sequence[TokenSequence], layout: Layout, max_tokens: int) -> Sequence[TokenSequence]:
@@ -45,7 +46,7 @@ class Collective(Protocol):
 class SharedModel:
     """A model and the processes that compute with it."""
 
-    model: PreTrainedModel
+    model: PreTrainedModel | ModelView
     forward: Forward
     collective: Collective
 
@@ -77,7 +78,7 @@ class Alone:
 
     rank = 0
 
-    def share(self, model: PreTrainedModel) -> SharedModel:
+    def share(self, model: PreTrainedModel | ModelView) -> SharedModel:
         return SharedModel(model, partial(completion_logprobs, model), self)
 
     def part(self, sequences: Sequence[TokenSequence], layout: Layout, max_tokens: int) -> Sequence[TokenSequence]:

@@ -272,3 +272,26 @@ class CriticConfig(Frozen):
     micro_batch_tokens: int = Field(default=16384, ge=1)
     clip_value: float | None = Field(default=0.2, gt=0)
     """The new value counts as at most this far from the one before the update; None leaves the clip out."""
+
+
+class LoraConfig(Frozen):
+    """The update trains low-rank additions to the weights of the policy as it stood when the iteration began."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    """The addition is scaled by alpha / rank."""
+    dropout: float = 0.0
+    """Refused above 0: two forward passes of unchanged weights would differ, and the ratio would not begin at 1."""
+    target_modules: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Names of the layers (as PEFT matches them), or every linear layer but the output layer."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "LoraConfig":
+        if self.dropout != 0:
+            raise ValueError(
+                f"lora.dropout is {self.dropout:g}: two forward passes of unchanged weights would differ and the ratio would "
+                "not begin at 1; leave it at 0"
+            )
+        if not self.target_modules:
+            raise ValueError('lora.target_modules is empty; name layers or take "all-linear"')
+        return self

@@ -12,12 +12,14 @@ from tasks.grpo.components import (
     FilterConfig,
     KlConfig,
     Layout,
+    LoraConfig,
     ObjectiveConfig,
     OverlongConfig,
 )
 from tasks.grpo.presets import PRESETS, merged
 from tasks.values.frozen import Frozen
 from tasks.values.optimiser import OptimiserConfig
+from tasks.values.precision import Precision
 
 GROUPWISE = ("group", "process", "leave_one_out")
 """Estimators whose advantages depend on the completion's own group alone."""
@@ -40,6 +42,10 @@ class UpdateConfig(Frozen):
     """Tokens per forward pass, filling included; memory only, it can not change the result."""
     layout: Layout = "packed"
     """Whether the completions of a group stand behind their prompt in one row; a model that can not take it is padded."""
+    precision: Precision = "auto"
+    """Of products in forward and backward passes. Weights, log-softmax, losses and optimiser stay float32."""
+    lora: LoraConfig | None = None
+    """Train an adapter of low rank instead of the weights; None trains the weights."""
     truncated: Literal["keep", "mask", "zero"] = "keep"
     """Completions cut by the token limit: keep their reward; mask them out of the group and the loss; or count their
     reward (each of their step rewards) as zero."""
@@ -98,4 +104,6 @@ class UpdateConfig(Frozen):
     def sample_settings(self) -> dict[str, Any]:
         """What decides the samples table; the other settings belong to the update alone."""
         parts = {"advantages", "kl", "overlong", "group_filter", "truncated"}
+        if self.kl.placement == "reward":
+            parts.add("precision")  # models are asked
         return self.model_dump(mode="json", include=parts)

@@ -13,6 +13,7 @@ from tasks.grpo.collective import ALONE, SharedModel
 from tasks.grpo.components import Layout
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.correction import CORRECTIONS, Corrected
+from tasks.runtime.views import ModelView
 
 Row = Mapping[str, Any]
 
@@ -30,7 +31,11 @@ def temperatures(rows: Sequence[Row], batch: CompletionBatch) -> Tensor:
 
 
 def logprobs_by_row(
-    model: PreTrainedModel, rows: Sequence[Row], indices: Sequence[int], micro_batch_tokens: int, layout: Layout
+    model: PreTrainedModel | ModelView,
+    rows: Sequence[Row],
+    indices: Sequence[int],
+    micro_batch_tokens: int,
+    layout: Layout,
 ) -> dict[int, Tensor]:
     """Row index -> [T] float32 log-probabilities (nats) of its completion's tokens under ``model``, on the CPU."""
     return shared_logprobs_by_row(ALONE.share(model), rows, indices, micro_batch_tokens, layout)
@@ -71,12 +76,21 @@ def engine_logprobs(row: Row) -> Tensor:
     return torch.where(torch.isfinite(logprobs_T), logprobs_T, math.nan)
 
 
+def num_updates(config: UpdateConfig, num_completions: int) -> int:
+    """Optimiser updates that a step of so many completions makes."""
+    size = config.minibatch_completions or max(1, num_completions)
+    return config.num_epochs * math.ceil(num_completions / size)
+
+
 class FrozenLogprobs:
     """Per token and row: proximal and reference log-probabilities, the rollout correction, and who takes part.
 
     The proximal log-probabilities, which the ratio is taken to, are the engine's own. Where the engine gave none they
     are those of the weights before the update, so that the ratio begins at exactly 1 there. Under a rollout correction
     all are those of the weights before the update, and the engine's enter through the correction.
+
+    A step that makes a single update asks no model for the weights before it: they are the weights of the update's own
+    forward pass. The same holds for the reference where it is the policy itself, whose KL is then 0 with gradient 0.
     """
 
     def __init__(
@@ -90,9 +104,15 @@ class FrozenLogprobs:
     ) -> None:
         self._device = str(policy.model.device)
         corrects = config.rollout_correction.kind != "none"
+        is_single = num_updates(config, len(usable)) <= 1
         said = {index: engine_logprobs(rows[index]) for index in usable}
         known = {index: torch.isfinite(logprobs_T) for index, logprobs_T in said.items()}
-        missing = [index for index in usable if corrects or not bool(known[index].all())]
+        self.reference_is_policy = reference is not None and reference.model is policy.model
+        missing = [
+            index
+            for index in usable
+            if corrects or (not is_single and (self.reference_is_policy or not bool(known[index].all())))
+        ]
         budget = config.micro_batch_tokens
         before = shared_logprobs_by_row(policy, rows, missing, budget, layout)
         self._proximal: dict[int, Tensor] = {}
@@ -106,7 +126,12 @@ class FrozenLogprobs:
             log_weight_T = trainer_T - engine_T if corrects else torch.zeros_like(engine_T)
             self._corrected[index] = correct(log_weight_T, known[index], config.rollout_correction)
             differences.append(log_weight_T[known[index]])
-        self._reference = None if reference is None else shared_logprobs_by_row(reference, rows, usable, budget, layout)
+        self._reference: dict[int, Tensor] | None = before
+        if not self.reference_is_policy:
+            self._reference = (
+                None if reference is None else shared_logprobs_by_row(reference, rows, usable, budget, layout)
+            )
+        self.reference_is_policy = self.reference_is_policy and is_single
         unknown = sum(int((~is_known_T).sum()) for is_known_T in known.values())
         self.metrics = {"num_recomputed_logprobs": float(unknown)}
         if corrects:
@@ -116,10 +141,15 @@ class FrozenLogprobs:
         """Tokens of the row that take part."""
         return int(self._corrected[index].takes_part_T.sum())
 
-    def proximal(self, batch: CompletionBatch) -> Tensor:
-        return self._padded(self._proximal, batch)
+    def proximal(self, batch: CompletionBatch, policy_logprobs_BC: Tensor) -> Tensor:
+        """[B, C]; where nothing is known but the policy of this very forward pass, that, without its gradient."""
+        proximal_BC = self._padded(self._proximal, batch)
+        return torch.where(torch.isnan(proximal_BC), policy_logprobs_BC.detach(), proximal_BC)
 
-    def reference(self, batch: CompletionBatch) -> Tensor | None:
+    def reference(self, batch: CompletionBatch, policy_logprobs_BC: Tensor) -> Tensor | None:
+        """[B, C], None without a reference."""
+        if self.reference_is_policy:
+            return policy_logprobs_BC.detach()
         return None if self._reference is None else self._padded(self._reference, batch)
 
     def factor(self, batch: CompletionBatch) -> Tensor:

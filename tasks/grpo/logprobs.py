@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tasks.grpo.batch import CompletionBatch, TokenSequence, completion_mask, pad
+from tasks.grpo.output_layer import SelectedLogprobs, takes_selected_logprobs
+from tasks.runtime.views import ModelView
 
 CHUNK_LOGITS = 1 << 24
 """Logits held at once (16.8 M, 67 MB in float32); a chunk has this many divided by the vocabulary size tokens."""
@@ -41,7 +44,10 @@ Entropy = Callable[[Tensor], Tensor]
 
 
 def completion_logprobs(
-    model: nn.Module, batch: CompletionBatch, temperatures_B: Tensor, entropy: Entropy = detached_entropy
+    model: nn.Module | ModelView,
+    batch: CompletionBatch,
+    temperatures_B: Tensor,
+    entropy: Entropy = detached_entropy,
 ) -> TokenLogprobs:
     """log softmax(logits / temperature) of each completion token, in float32 or better, and the entropy there.
 
@@ -60,7 +66,7 @@ def completion_logprobs(
     hidden_RTD = model.get_decoder()(**batch.inputs(), use_cache=False).last_hidden_state  # type: ignore[operator]
     mask_BC = completion_mask(batch.lengths_B)
     rows_N, columns_N = mask_BC.nonzero(as_tuple=True)
-    hidden_ND = hidden_RTD.flatten(0, 1)[predicting_N]
+    hidden_ND = hidden_RTD.flatten(0, 1).index_select(0, predicting_N)
     logprobs_N, entropy_N = _chunked(model, hidden_ND, batch.targets_N, temperatures_B[rows_N], entropy)
     zeros_BC = torch.zeros(mask_BC.shape, dtype=logprobs_N.dtype, device=logprobs_N.device)
     return TokenLogprobs(
@@ -92,10 +98,16 @@ def check_output_layer(model: nn.Module) -> None:
 
 
 def _chunked(
-    model: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor, entropy: Entropy
+    model: nn.Module | ModelView, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor, entropy: Entropy
 ) -> tuple[Tensor, Tensor]:
-    output = model.get_output_embeddings()  # type: ignore[operator]
+    output: Any = model.get_output_embeddings()  # type: ignore[operator]
     softcap = getattr(model.config, "final_logit_softcapping", None)
+    size = max(1, CHUNK_LOGITS // output.weight.shape[0])
+    if takes_selected_logprobs(output):
+        found_N, entropy_N = SelectedLogprobs.apply(  # type: ignore[no-untyped-call]
+            hidden_ND, output.weight, output.bias, targets_N, temperatures_N, softcap, size
+        )
+        return found_N, entropy_N.detach() if entropy is detached_entropy else entropy_N
 
     def of_chunk(hidden: Tensor, targets: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
         logits_NV = output(hidden)
@@ -103,7 +115,6 @@ def _chunked(
             logits_NV = softcap * torch.tanh(logits_NV / softcap)
         return selected_logprobs_and_entropy(logits_NV, targets, temperatures, entropy)
 
-    size = max(1, CHUNK_LOGITS // output.weight.shape[0])
     if len(targets_N) <= size:
         return of_chunk(hidden_ND, targets_N, temperatures_N)
     chunks = zip(*(torch.split(each, size) for each in (hidden_ND, targets_N, temperatures_N)), strict=True)

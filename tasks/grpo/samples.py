@@ -12,9 +12,10 @@ from tasks.grpo.config import UpdateConfig
 from tasks.grpo.critic import Critic, values_by_row
 from tasks.grpo.estimators import ESTIMATORS, Advantage, Episode
 from tasks.grpo.frozen import engine_logprobs, logprobs_by_row
-from tasks.grpo.layouts import layout_for
+from tasks.grpo.layouts import layout_for, share_attention
 from tasks.grpo.sample_metrics import metrics_of
 from tasks.grpo.shaping import kl_penalties, overlong_penalty
+from tasks.runtime.precision import compute_dtype, in_precision
 
 Row = Mapping[str, Any]
 
@@ -120,8 +121,12 @@ def _ask_models(rows: Sequence[dict[str, Any]], usable: Sequence[int], config: U
         layout = layout_for(models.policy, config.layout)
         said = {index: engine_logprobs(rows[index]) for index in usable}
         unknown = [index for index in usable if not bool(torch.isfinite(said[index]).all())]
-        before = logprobs_by_row(models.policy, rows, unknown, budget, layout)
-        for index, reference_T in logprobs_by_row(models.reference, rows, usable, budget, layout).items():
+        device = str(models.policy.device)
+        share_attention(models.policy, models.reference)
+        with in_precision(compute_dtype(config.precision, device), device):
+            before = logprobs_by_row(models.policy, rows, unknown, budget, layout)
+            under_reference = logprobs_by_row(models.reference, rows, usable, budget, layout)
+        for index, reference_T in under_reference.items():
             policy_T = torch.where(torch.isfinite(said[index]), said[index], before.get(index, said[index]))
             rows[index]["reference_logprobs"] = reference_T.tolist()
             rows[index]["penalties"] = kl_penalties(policy_T, reference_T, config.kl)

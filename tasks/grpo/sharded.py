@@ -18,6 +18,7 @@ from tasks.grpo.layouts import UNITS
 from tasks.grpo.logprobs import Entropy, TokenLogprobs, completion_logprobs
 from tasks.grpo.shares import share_of
 from tasks.runtime.shards import whole
+from tasks.runtime.views import ModelView
 
 T = TypeVar("T")
 
@@ -31,8 +32,9 @@ class Ranks:
         self._size = mesh.size()
         self._shared: dict[int, SharedModel] = {}
 
-    def share(self, model: PreTrainedModel) -> SharedModel:
+    def share(self, model: PreTrainedModel | ModelView) -> SharedModel:
         """The model with its weights in pieces; the same model is given back as it was shared."""
+        assert isinstance(model, PreTrainedModel)  # MachineConfig refuses to compile for several processes
         if id(model) not in self._shared:
             root = _shard(model, self._mesh)
 

@@ -55,7 +55,11 @@ class TransformersEngineConfig(Frozen):
 
     kind: Literal["transformers"] = "transformers"
     max_batch_rows: int = Field(default=128, ge=1)
-    """Completions decoded together."""
+    """Completions decoded together, at most: bounds the logits, rows x vocabulary."""
+    max_batch_tokens: int = Field(default=65_536, ge=2)
+    """Tokens of the key-value cache, rows x columns (a column for each token of the longest prompt and completion, and an
+    eighth more): bounds its memory. A token takes 2 x layers x key-value heads x head size numbers, 46 kB for
+    SmolLM2-135M in float32."""
 
 
 class ScriptedEngineConfig(Frozen):

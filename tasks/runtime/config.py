@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.values.frozen import Frozen
 
@@ -17,3 +17,19 @@ class MachineConfig(Frozen):
     num_processes: int = Field(default=1, ge=1)
     """Processes (ranks) that make a policy update together, each with its pieces of weights and optimiser states (FSDP2); on
     CUDA each needs a device of its own. The numbers are those of one process up to rounding."""
+    gradient_checkpointing: bool = False
+    """Keep one input per layer of the policy and compute the rest again in the backward pass: a third more time, activations
+    of one layer instead of all."""
+    compile: Literal["off", "inductor", "aot_eager", "eager"] = "off"
+    """Backend of ``torch.compile`` for the policy's decoder in updates; inductor needs a C++ compiler."""
+    offload_optimiser: bool = False
+    """Keep the optimiser's state in host memory; each parameter's part visits the device while it is updated."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "MachineConfig":
+        if self.num_processes > 1 and (self.compile != "off" or self.offload_optimiser):
+            raise ValueError(
+                f"num_processes {self.num_processes} goes neither with compile nor with offload_optimiser: leave both out, or "
+                "set num_processes to 1"
+            )
+        return self

@@ -9,11 +9,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from tasks.runtime.adamw import SteppedAdamW, placed
 from tasks.runtime.shards import like, whole
 from tasks.values.optimiser import OptimiserConfig
 
 STATE_FILE = "optimiser.safetensors"
 COUNTERS_FILE = "optimiser.json"
+OF_ANOTHER_SHAPE = ("step", "exp_avg_scale", "exp_avg_sq_root_scale")
+"""Parts of the state that have not the parameter's shape."""
 
 
 class NonFinite(Exception):
@@ -23,19 +26,32 @@ class NonFinite(Exception):
 class Optimiser:
     """AdamW over named parameters; counts its updates, so that warm-up goes on after a resume."""
 
-    def __init__(self, named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimiserConfig) -> None:
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, nn.Parameter]],
+        config: OptimiserConfig,
+        *,
+        in_host_memory: bool = False,
+    ) -> None:
         self.config = config
         self.num_updates = 0
         named = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        self._adamw = torch.optim.AdamW(
-            self._parameters,
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-        )
+        settings = {
+            "lr": config.learning_rate,
+            "betas": (config.beta1, config.beta2),
+            "eps": config.eps,
+            "weight_decay": config.weight_decay,
+        }
+        self._in_host_memory = in_host_memory
+        self._adamw: torch.optim.Optimizer
+        if config.state == "float32" and not in_host_memory:
+            # Fused: the plain loop holds copies of each parameter. On the CPU, for tensors of one process.
+            is_fused = all(type(each) is nn.Parameter and each.device.type == "cpu" for each in self._parameters)
+            self._adamw = torch.optim.AdamW(self._parameters, fused=is_fused or None, **settings)  # type: ignore[arg-type]
+        else:
+            self._adamw = SteppedAdamW(self._parameters, settings, config.state, in_host_memory=in_host_memory)
 
     @property
     def learning_rate(self) -> float:
@@ -90,10 +106,17 @@ class Optimiser:
         owners = {key.split(":", 1)[1] for key in tensors}
         if foreign := owners - set(self._names):
             raise ValueError(f"{folder} holds the state of other parameters: {sorted(foreign)[:3]}")
+        kinds = {key.split(":", 1)[0] for key in tensors}
+        if self.config.state == "float32" and any(kind.endswith("_code") for kind in kinds):
+            raise ValueError(
+                f'{folder} holds moments in eight bits; set optimiser.state to "int8" or begin a new lineage'
+            )
         shapes = {name: parameter.shape for name, parameter in zip(self._names, self._parameters, strict=True)}
         for key, value in tensors.items():
             kind, name = key.split(":", 1)
-            if kind != "step" and value.shape != shapes[name]:
+            if kind in OF_ANOTHER_SHAPE:
+                continue
+            if value.shape != shapes[name]:
                 raise ValueError(
                     f"{folder} holds the state of other parameters: {name} is {list(value.shape)} there and "
                     f"{list(shapes[name])} in the model"
@@ -103,9 +126,10 @@ class Optimiser:
             keys = [key for key in tensors if key.split(":", 1)[1] == name]
             if keys:
                 state = {key.split(":", 1)[0]: tensors[key] for key in keys}
-                self._adamw.state[parameter] = {
-                    key: value if key == "step" else like(parameter, value) for key, value in state.items()
+                laid = {
+                    key: value if key in OF_ANOTHER_SHAPE else like(parameter, value) for key, value in state.items()
                 }
+                self._adamw.state[parameter] = placed(parameter, laid, in_host_memory=self._in_host_memory)
 
 
 def learning_rate_at(update: int, config: OptimiserConfig) -> float:

@@ -1,8 +1,12 @@
 """Settings of the optimiser that every trained model shares."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from tasks.values.frozen import Frozen
+
+StatePrecision = Literal["float32", "int8"]
 
 
 class OptimiserConfig(Frozen):
@@ -15,3 +19,5 @@ class OptimiserConfig(Frozen):
     beta2: float = Field(default=0.999, ge=0, lt=1)
     eps: float = Field(default=1e-8, gt=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
+    state: StatePrecision = "float32"
+    """How the moments are kept: in full, or in eight bits with a scale per 256 numbers (about a quarter of the memory)."""

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("flows", "tasks", "storage")
 
-TENSORS = {"torch", "transformers", "vllm", "safetensors"}
+TENSORS = {"torch", "transformers", "vllm", "safetensors", "peft"}
 TABLES = {"pyarrow", "pandas", "datasets"}
 
 # Files of the tree -> modules that they may not import, at the top or inside a function.

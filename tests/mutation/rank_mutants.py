@@ -22,7 +22,7 @@ MUTANTS = [
     Mutant("tally", "max(ratio for _, ratio in every)", "largest"),
     # the mean of the ranks' gradients; FSDP's own division, which gloo is not asked for
     Mutant("sharded", "set_gradient_divide_factor(1.0)", "set_gradient_divide_factor(2.0)"),
-    Mutant("sharded", "sum(self.gathered(float(tensor)))", "float(tensor)"),
+    Mutant("sharded", "sum(self.gathered(float(tensor)))", "max(self.gathered(float(tensor)))"),
     Mutant("sharded", "share_of(UNITS[layout](sequences, max_tokens), self.rank, self._size)", "sequences"),
     # the denominator of a rank's own part of the minibatch
     Mutant(

@@ -14,17 +14,20 @@ import pytest
 import torch
 import transformers  # noqa: F401  # imported once here: every mutant is a fork of this process
 
+from tests.mutation import machinery_mutants as of_machinery
 from tests.mutation import mutants as of_updates
 from tests.mutation import rank_mutants as of_ranks
 from tests.mutation import reward_mutants as of_reward_models
+from tests.mutation import rollout_mutants as of_rollouts
 from tests.mutation import step_mutants as of_steps
 from tests.mutation.mutants import Mutant
 
 torch.set_num_threads(1)
 
-TESTS = of_updates.TESTS | of_reward_models.TESTS | of_steps.TESTS | of_ranks.TESTS
-MUTANTS = [*of_updates.MUTANTS, *of_reward_models.MUTANTS, *of_steps.MUTANTS, *of_ranks.MUTANTS]
-EQUIVALENT = of_updates.EQUIVALENT | of_reward_models.EQUIVALENT
+ROOMS = (of_updates, of_machinery, of_reward_models, of_steps, of_ranks, of_rollouts)
+TESTS = {room: tests for each in ROOMS for room, tests in each.TESTS.items()}
+MUTANTS = [mutant for each in ROOMS for mutant in each.MUTANTS]
+EQUIVALENT = {mutant: why for each in ROOMS for mutant, why in getattr(each, "EQUIVALENT", {}).items()}
 
 
 def copy_of_the_code(folder: Path) -> None:

@@ -99,3 +99,18 @@ def test_a_file_that_is_not_toml_names_the_place(tmp_path):
 
 def test_an_unknown_recipe_names_those_that_there_are():
     assert "quickstart" in refused(recipe="quickstrat")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "machine.compile=eager",
+        "machine.offload_optimiser=true",
+        "update.lora={ rank = 4 }",
+        "update.optimiser.state=int8",
+    ],
+)
+def test_what_several_processes_can_not_do_is_refused_with_the_way_out(setting):
+    with pytest.raises(RecipeError, match=r"num_processes 2 goes neither with.* set (machine\.)?num_processes to 1"):
+        load_recipe("quickstart", ["machine.num_processes=2", setting])
+    assert load_recipe("quickstart", [setting]).machine.num_processes == 1

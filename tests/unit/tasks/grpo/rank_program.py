@@ -50,6 +50,8 @@ IN_LOSS = {"placement": "loss", "beta": 0.5}
 OPTIMISER = {"learning_rate": 1e-2, "max_grad_norm": 0.05, "num_warmup_updates": 2, "weight_decay": 0.1, "eps": 1e-4}
 CUT = {"micro_batch_tokens": 30, "minibatch_completions": 5, "num_epochs": 2}
 
+SINGLE = {"minibatch_completions": None, "num_epochs": 1}
+
 CASES = {
     "grpo": ({"algorithm": "grpo", "kl": IN_LOSS}, ROWS),
     "dapo": ({"algorithm": "dapo"}, ROWS),
@@ -71,12 +73,20 @@ def settings(changes, layout):
 
 
 def trainer_of(config, collective, folder=Path("none"), model=None):
-    return PolicyTrainer.load(model or make_llama(), config, folder, collective)
+    return PolicyTrainer.load(model or make_llama(), config, folder, collective=collective)
+
+
+def reference_of(trainer):
+    """None, another model, or (where the trainer is marked so) the policy itself."""
+    if getattr(trainer, "has_not_moved", False):
+        return trainer.model
+    return make_llama(seed=1) if trainer.config.kl_in_loss else None
 
 
 def step(trainer, rows, seed):
-    reference = make_llama(seed=1) if trainer.config.kl_in_loss else None
-    return trainer.update(rows, reference=reference, max_new_tokens=12, seed=seed, on_progress=lambda done, total: None)
+    return trainer.update(
+        rows, reference=reference_of(trainer), max_new_tokens=12, seed=seed, on_progress=lambda done, total: None
+    )
 
 
 def make(folder, name, trainer, rows, seed):
@@ -114,6 +124,12 @@ def make_all(folder, collective):
         rows,
         3,
     )
+    recomputing = MachineConfig(gradient_checkpointing=True)
+    make(folder, "checkpointed", PolicyTrainer(make_llama(), config, recomputing, collective=collective), rows, 3)
+    for name, single in (("own reference", {}), ("own reference, one update", SINGLE)):
+        trainer = trainer_of(settings({**changes, **single}, "packed"), collective)
+        trainer.has_not_moved = True
+        make(folder, name, trainer, rows, 3)
     if (folder / "begun").exists():
         begun = folder / "begun"
         make(folder, "continued", trainer_of(config, collective, begun, loaded(begun)), rows, 4)

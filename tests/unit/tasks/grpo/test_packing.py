@@ -7,18 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import MistralConfig, MistralForCausalLM
 
 from tasks.grpo import packing
 from tasks.grpo.batch import TokenSequence
@@ -29,36 +18,8 @@ from tasks.grpo.packing import num_packed_tokens, pack, packed_micro_batches, pa
 from tasks.grpo.presets import PRESETS
 from tasks.grpo.trainer import PolicyTrainer
 from tests.conftest import make_gpt2, make_llama
+from tests.unit.tasks.grpo.tiny_models import MODELS, NEEDED, PROMPT, made, samples
 
-SIZES = {
-    "vocab_size": 32,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-    "eos_token_id": 2,
-    "pad_token_id": 2,
-}
-
-
-def made(config_class, model_class, **changes):
-    torch.manual_seed(0)
-    return model_class(config_class(**{**SIZES, **changes})).eval()
-
-
-MODELS = {
-    "llama": make_llama,
-    "gpt2": make_gpt2,
-    "qwen2": lambda: made(Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": lambda: made(Qwen3Config, Qwen3ForCausalLM),
-    "gemma2": lambda: made(Gemma2Config, Gemma2ForCausalLM, sliding_window=48),
-    "gemma3": lambda: made(Gemma3TextConfig, Gemma3ForCausalLM, sliding_window=48),
-}
-PROMPT = [1, 5, 6]
 SEQUENCES = [
     TokenSequence(0, PROMPT, [7, 8, 9, 2]),
     TokenSequence(1, PROMPT, [9]),
@@ -113,31 +74,6 @@ def test_packed_log_probabilities_and_gradients_are_the_padded_ones(family):
 def test_every_family_is_found_to_take_packed_rows(family):
     assert layout_for(MODELS[family](), "packed") == "packed"
     assert layout_for(MODELS[family](), "padded") == "padded"
-
-
-def samples():
-    rows = []
-    for group, prompt in (("g", PROMPT), ("h", [1, 4])):
-        for index in range(4):
-            ids = [(index * 7 + position * 3 + len(prompt)) % 29 + 3 for position in range(2 + 2 * index)]
-            rows.append(
-                {
-                    "group_id": group,
-                    "sample_index": index,
-                    "prompt_token_ids": prompt,
-                    "completion_token_ids": ids,
-                    "sampler_logprobs": None,
-                    "temperature": 1.0,
-                    "advantage": [1.0, -0.5, -0.75, 0.25][index],
-                    "token_advantages": None,
-                    "is_masked": False,
-                    "has_signal": True,
-                }
-            )
-    return rows
-
-
-NEEDED = {"cispo": {"objective": {"clip_high": 4.0}}, "ppo": {"critic": {"optimiser": {"learning_rate": 1e-2}}}}
 
 
 def first_gradient(preset, layout, reference=None):
@@ -205,7 +141,9 @@ class TestFallback:
     def test_a_model_that_ignores_the_mask_is_padded(self, monkeypatch):
         model = make_llama()
         forward = model.model.forward
-        monkeypatch.setattr(model.model, "forward", lambda **inputs: forward(**{**inputs, "attention_mask": None}))
+        monkeypatch.setattr(
+            model.model, "forward", lambda branches=None, **inputs: forward(**{**inputs, "attention_mask": None})
+        )
         assert layout_for(model, "packed") == "padded"
 
     def test_a_model_that_refuses_such_a_mask_is_padded_and_says_why(self, monkeypatch, caplog):

@@ -15,7 +15,8 @@ from tests.unit.tasks.grpo.rank_program import CASES, LAYOUTS, ROWS
 
 pytestmark = pytest.mark.ranks
 
-NAMES = [*(f"{name}-{layout}" for name in CASES for layout in LAYOUTS), "gpt2", "continued"]
+OTHERS = ["gpt2", "continued", "checkpointed", "own reference", "own reference, one update"]
+NAMES = [*(f"{name}-{layout}" for name in CASES for layout in LAYOUTS), *OTHERS]
 TOLERANCE = 1e-5
 
 

@@ -7,7 +7,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from tasks.policy.characters import build_tokenizer
+from tasks.rollout.engine import Completion, GenerationResult, GroupRequest
 from tasks.rollout.prompting import completion_length, decode_completion, encode_prompt, eos_token_ids
+from tasks.rollout.rollouts import completion_rows, requests_for
 
 WORDS = [
     "<s>",
@@ -125,11 +127,37 @@ class TestSmolLM2:
         assert len(encode("정답은 42입니다")) == 17
         assert smollm2_tokenizer.pad_token_id == smollm2_tokenizer.eos_token_id == 2
 
-    @pytest.mark.parametrize(("ids", "text", "again"), [([2797, 5365], "hello", [28120]), ([198, 198], "\n\n", [1116])])
+    @pytest.mark.parametrize(
+        ("ids", "text", "again"),
+        [([2797, 5365], "hello", [28120]), ([373, 900], "think", [17400]), ([198, 198], "\n\n", [1116])],
+    )
     def test_text_does_not_lead_back_to_the_sampled_ids(self, smollm2_tokenizer, ids, text, again):
         # Why rows keep their ids: the round trip through text gives other ones.
         assert decode_completion(smollm2_tokenizer, [*ids, 2], frozenset({2})) == text
         assert smollm2_tokenizer(text, add_special_tokens=False)["input_ids"] == again
+
+    def test_prompt_and_completion_encoded_together_are_other_ids_than_the_row_holds(self, smollm2_tokenizer):
+        encode = lambda text: smollm2_tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+        assert encode("x==1") == [104, 1189, 33]
+        one = GroupRequest("g", "p", tuple(encode_prompt(smollm2_tokenizer, "x=", False)), "1", (0,))
+        answer = Completion("g", 0, (45, 33), (-1.0, -2.0), "length")
+        rows, _ = completion_rows(
+            [one],
+            GenerationResult([answer], []),
+            tokenizer=smollm2_tokenizer,
+            eos_ids=frozenset({2}),
+            temperature=1.0,
+            policy_digest="d",
+        )
+        assert rows[0]["prompt_token_ids"] + rows[0]["completion_token_ids"] == [104, 45, 45, 33]
+        assert (rows[0]["text"], rows[0]["sampler_logprobs"]) == ("=1", [-1.0, -2.0])
+
+    def test_the_last_ids_of_a_chat_hold_its_markers(self, smollm2_tokenizer):
+        ids = encode_prompt(smollm2_tokenizer, json.dumps([{"role": "user", "content": "2+2?"}]), True)
+        assert ids[-10:] == [34, 27, 34, 47, 2, 198, 1, 520, 9531, 198]
+        assert smollm2_tokenizer.decode(ids[-10:]) == "2+2?<|im_end|>\n<|im_start|>assistant\n"
+        selection = [{"group_id": "g", "prompt_id": "p", "prompt_token_ids": ids[-10:], "answer": "4"}]
+        assert requests_for(selection, num_samples=2, seed_parts=(1,))[0].prompt_token_ids == tuple(ids[-10:])
 
     def test_an_eos_in_the_prompt_is_no_padding(self, smollm2_tokenizer):
         ids = encode_prompt(smollm2_tokenizer, CHAT, True)
