@@ -90,7 +90,7 @@ class Replica:
 
     def complete(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to one request for a completion."""
-        return self._json(self._ask("POST", "/v1/completions", json=body))
+        return self._json(self._ask("POST", "/v1/completions", timeout=self._timeout, json=body))
 
     def weight_version(self) -> str:
         """The version that the server says its weights have; "" when it says none."""
@@ -135,12 +135,12 @@ class Replica:
             self._control("/wake_up")
 
     def _control(self, path: str, **arguments: Any) -> httpx.Response:
-        return self._ask("POST", path, cure=DEV_MODE_CURE, timeout=CONTROL_TIMEOUT_SECONDS, **arguments)
+        return self._ask("POST", path, cure=DEV_MODE_CURE, **arguments)
 
     def _ask(
-        self, method: str, path: str, *, cure: str = "", timeout: float | None = None, **arguments: Any
+        self, method: str, path: str, *, cure: str = "", timeout: float = CONTROL_TIMEOUT_SECONDS, **arguments: Any
     ) -> httpx.Response:
-        waits = httpx.Timeout(timeout or self._timeout, connect=HEALTH_TIMEOUT_SECONDS)
+        waits = httpx.Timeout(timeout, connect=HEALTH_TIMEOUT_SECONDS)
         try:
             answer = self._client.request(method, path, timeout=waits, extensions={"trace": self._trace}, **arguments)
         except (httpx.TransportError, RuntimeError) as error:

@@ -207,9 +207,10 @@ class TestLoad:
     def test_a_server_that_hangs_is_passed_over(self, folders, start):
         forever = threading.Event()
         hanging, living = start(), start()
-        engine = engine_over(folders[0], hanging, living, request_timeout_seconds=0.3, max_concurrent_requests=2)
+        engine = engine_over(folders[0], hanging, living, max_concurrent_requests=2)
         engine.generate([request("a")], SAMPLING, silent)
         hanging.hangs = forever
+        engine._servers._stations[0]._replica._timeout = 1.0
         requests = [request("b", samples=6)]
         check_result(requests, result := engine.generate(requests, SAMPLING, silent))
         assert result.metrics["num_retried_requests"] >= 1
