@@ -87,12 +87,56 @@ def serve_trl(folder: Path, batch: int, *, checkpointing: bool) -> None:
     """TRL's trainer in its own loop, which waits at the beginning of every step."""
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from datasets import Dataset
-    from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
     from tasks.policy.loading import load_model, load_tokenizer
 
     prompt, completions = token_ids()
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        return {
+            "prompt_ids": [prompt] * len(prompts),
+            "completion_ids": completions,
+            "logprobs": [[0.0] * len(ids) for ids in completions],
+        }
+
+    GRPOTrainer(
+        model=load_model(folder, device="cpu"),
+        reward_funcs=lambda completions, **_: REWARDS,
+        args=trl_settings(batch, checkpointing=checkpointing),
+        train_dataset=Dataset.from_dict({"prompt": ["a prompt"] * 8}),
+        processing_class=load_tokenizer(folder),
+        rollout_func=rollout,
+        callbacks=[turns()],
+    ).train()
+
+
+def trl_settings(batch: int, *, checkpointing: bool) -> Any:
+    """TRL's defaults but for what the machine and the comparison need."""
+    from trl import GRPOConfig
+
+    return GRPOConfig(
+        output_dir="runs/benchmark-trl",
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=checkpointing,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=GROUP // batch,
+        num_generations=GROUP,
+        max_completion_length=LONGEST,
+        learning_rate=RATE,
+        max_steps=1000,
+        logging_steps=1,
+        save_strategy="no",
+        disable_tqdm=True,
+        shuffle_dataset=False,
+    )
+
+
+def turns() -> Any:
+    """A callback that holds every step until a line arrives, and reports it when its loss is logged."""
+    from transformers import TrainerCallback
 
     class Turns(TrainerCallback):  # type: ignore[misc]
         before = 0.0
@@ -111,40 +155,7 @@ def serve_trl(folder: Path, batch: int, *, checkpointing: bool) -> None:
             if "grad_norm" in logs:
                 report(self.started, self.before, logs["loss"], logs["grad_norm"])
 
-    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
-        return {
-            "prompt_ids": [prompt] * len(prompts),
-            "completion_ids": completions,
-            "logprobs": [[0.0] * len(ids) for ids in completions],
-        }
-
-    config = GRPOConfig(
-        output_dir="runs/benchmark-trl",
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=checkpointing,
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=GROUP // batch,
-        num_generations=GROUP,
-        max_completion_length=LONGEST,
-        learning_rate=RATE,
-        max_steps=1000,
-        logging_steps=1,
-        save_strategy="no",
-        disable_tqdm=True,
-        shuffle_dataset=False,
-    )
-    trainer = GRPOTrainer(
-        model=load_model(folder, device="cpu"),
-        reward_funcs=lambda completions, **_: REWARDS,
-        args=config,
-        train_dataset=Dataset.from_dict({"prompt": ["a prompt"] * 8}),
-        processing_class=load_tokenizer(folder),
-        rollout_func=rollout,
-        callbacks=[Turns()],
-    )
-    trainer.train()
+    return Turns()
 
 
 def clear_peak() -> None:
