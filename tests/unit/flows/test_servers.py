@@ -74,4 +74,6 @@ def test_what_is_looked_at_before_the_server_starts_does_not_import_prefect(tmp_
         "_check_sources(load_recipe('quickstart', []))\n"
         "assert 'prefect' not in sys.modules, 'prefect was imported'\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3], check=True, timeout=120)
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

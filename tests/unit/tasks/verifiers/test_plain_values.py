@@ -89,7 +89,8 @@ def test_whatever_is_decoded_is_plain_or_refused(value):
         found = CODEC.decode(value)
     except NotPlain:
         return
-    CODEC.encode(found)
+    sent = CODEC.encode(found)
+    assert CODEC.encode(CODEC.decode(sent)) == sent
 
 
 def test_depth_and_size_have_limits_on_both_sides():

@@ -156,9 +156,11 @@ class TestFaults:
         assert len(os.listdir("/proc/self/fd")) == before
 
     def test_a_closed_sandbox_may_be_killed_again(self):
-        confined = Sandbox(stdin_program, {"program": ""}, LIMITS, "sandbox", b"")
+        before = sandboxed_processes()
+        confined = Sandbox(stdin_program, {"program": "while True: pass"}, LIMITS, "sandbox", b"")
         confined.kill()
         confined.kill()
+        assert nothing_new(before)
 
     def test_input_that_is_never_read_does_not_block(self):
         with Sandbox(candidate, {"program": "while True: pass", "setup": ""}, LIMITS, "sandbox") as confined:
