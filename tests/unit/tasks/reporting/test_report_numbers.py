@@ -42,6 +42,19 @@ def test_an_iteration_sums_its_steps_and_leaves_the_evaluation_out():
     assert row["no_signal_share"] == pytest.approx(2 / 5)
 
 
+def test_what_guards_look_at_is_a_share_of_rows_and_a_mean_over_updates():
+    stages = {
+        "step-001": section(4, 1, 0.5, 1, 0, grad_norm=2.0, num_updates=1.0),
+        "step-002": section(12, 3, 0.5, 1, 0, grad_norm=4.0, num_updates=3.0),
+        "step-003": section(0, 0, 0.0, 0, 0),
+    }
+    row = iteration_row(stages)
+    assert row["unscored_share"] == pytest.approx(4 / 16)
+    assert row["grad_norm"] == pytest.approx((2 + 3 * 4) / 4)
+    nothing = step_rows(stages)[2]
+    assert (nothing["unscored_share"], nothing["grad_norm"]) == (None, None)
+
+
 def test_a_kl_that_stands_in_the_reward_is_read_from_the_samples():
     stages = {"step-001": {"samples": {"kl": 0.3, "num_samples": 4.0}, "policy": {"entropy": 1.0}}}
     assert iteration_row(stages)["kl"] == 0.3
