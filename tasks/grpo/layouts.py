@@ -10,7 +10,7 @@ from torch import nn
 from tasks.grpo.batch import CompletionBatch, TokenSequence, micro_batches, pad
 from tasks.grpo.components import Layout
 from tasks.grpo.logprobs import completion_logprobs
-from tasks.grpo.packing import pack, pack_branches, packed_micro_batches, packed_rows
+from tasks.grpo.packing import branched_micro_batches, pack, pack_branches, packed_micro_batches, packed_rows
 from tasks.grpo.tree_attention import TREE, attention_of, takes_branches
 from tasks.runtime.views import ModelView
 
@@ -42,9 +42,12 @@ def packed(
     Source: the tree attention of SpecInfer, arXiv:2305.09781, section 4.
     """
     parameter = next(model.parameters())
-    pack_rows = pack_branches if takes_branches(model) else pack
-    for part in packed_micro_batches(sequences, max_tokens):
-        yield pack_rows(part, str(parameter.device), parameter.dtype)
+    if takes_branches(model):
+        for part in branched_micro_batches(sequences, max_tokens):
+            yield pack_branches(part, str(parameter.device), parameter.dtype)
+    else:
+        for part in packed_micro_batches(sequences, max_tokens):
+            yield pack(part, str(parameter.device), parameter.dtype)
 
 
 LAYOUTS: dict[Layout, Callable[[Sequence[TokenSequence], int, nn.Module | ModelView], Iterator[CompletionBatch]]] = {

@@ -1,5 +1,6 @@
 """Completions of one prompt packed behind it: the prompt is read once, whatever the size of its group."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tasks.grpo.batch import TokenSequence
-from tasks.grpo.tree_attention import Branch, branches_of
+from tasks.grpo.tree_attention import Branches, branches_of, bundled
 
 MAX_ROW_TOKENS = 1024
 """Tokens of a packed row, unless one sequence alone is longer: attention is computed between all of them and masked after
@@ -49,10 +50,12 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class BranchedBatch(PackedBatch):
-    """Packed rows for a model with ``tree_attention``. Its mask is a single 0: four dimensions tell the model that there
-    is nothing to make, and the attention looks at the branches instead."""
+    """Packed rows for a model with ``tree_attention``, one behind another in a single row (R is 1) without filling.
 
-    branches: list[list[Branch]]
+    Its mask is a single 0: four dimensions tell the model that there is nothing to make, and the attention looks at the
+    branches instead."""
+
+    branches: Branches
 
     def inputs(self) -> dict[str, Any]:
         return super().inputs() | {"branches": self.branches}
@@ -60,12 +63,13 @@ class BranchedBatch(PackedBatch):
 
 def pack_branches(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> BranchedBatch:
     """Like ``pack``, with the branches of each row in place of the mask."""
-    found = _laid_out(packed, device, lambda numbers_RT: numbers_RT.new_zeros(1, 1, 1, 1, dtype=dtype))
-    branches = [
-        branches_of(len(row[0].prompt_token_ids), [len(each.completion_token_ids) for each in row], dtype, device)
-        for row in packed
-    ]
-    return BranchedBatch(**vars(found), branches=branches)
+    *starts, total = itertools.accumulate((num_packed_tokens(row) for row in packed), initial=0)
+    found = _laid_out(
+        packed, starts, (1, total), device, lambda numbers_RT: numbers_RT.new_zeros(1, 1, 1, 1, dtype=dtype)
+    )
+    lengths = [[len(each.completion_token_ids) for each in row] for row in packed]
+    branches = [branches_of(len(row[0].prompt_token_ids), of_row) for row, of_row in zip(packed, lengths, strict=True)]
+    return BranchedBatch(**vars(found), branches=bundled(list(zip(starts, branches, strict=True)), dtype, device))
 
 
 def pack(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> PackedBatch:
@@ -76,42 +80,53 @@ def pack(packed: Sequence[PackedRow], device: str, dtype: torch.dtype) -> Packed
 
     Errors: ValueError for a prompt without tokens, or sequences of different prompts in one row.
     """
-    return _laid_out(packed, device, lambda numbers_RT: tree_mask(numbers_RT, dtype)[:, None])
-
-
-def _laid_out(packed: Sequence[PackedRow], device: str, mask_of: Callable[[Tensor], Tensor]) -> PackedBatch:
     longest = max(num_packed_tokens(row) for row in packed)
-    input_ids_RT = torch.zeros(len(packed), longest, dtype=torch.long)
-    position_ids_RT = torch.zeros(len(packed), longest, dtype=torch.long)
-    branches_RT = torch.full((len(packed), longest), -1)  # 0: prompt, 1..: completions, -1: filling
+    starts = [number * longest for number in range(len(packed))]
+    return _laid_out(
+        packed, starts, (len(packed), longest), device, lambda numbers_RT: tree_mask(numbers_RT, dtype)[:, None]
+    )
+
+
+def _laid_out(
+    packed: Sequence[PackedRow],
+    starts: Sequence[int],
+    shape: tuple[int, int],
+    device: str,
+    mask_of: Callable[[Tensor], Tensor],
+) -> PackedBatch:
+    """The packed rows in R x T positions, each from its flat position in ``starts`` on."""
+    num_positions = shape[0] * shape[1]
+    input_ids_N, position_ids_N = torch.zeros(2, num_positions, dtype=torch.long)
+    branches_N = torch.full((num_positions,), -1)  # 0: prompt, 1..: completions, -1: filling
     predicting, targets = [], []
-    for number, sequences in enumerate(packed):
+    for start, sequences in zip(starts, packed, strict=True):
         prompt = list(sequences[0].prompt_token_ids)
         if not prompt:
             raise ValueError("a prompt has no tokens: the first completion token has nothing to be predicted from")
-        input_ids_RT[number, : len(prompt)] = torch.tensor(prompt)
-        position_ids_RT[number, : len(prompt)] = torch.arange(len(prompt))
-        branches_RT[number, : len(prompt)] = 0
-        begin = len(prompt)
+        begin = start + len(prompt)
+        last_of_prompt = begin - 1
+        input_ids_N[start:begin] = torch.tensor(prompt)
+        position_ids_N[start:begin] = torch.arange(len(prompt))
+        branches_N[start:begin] = 0
         for branch, sequence in enumerate(sequences, 1):
             if list(sequence.prompt_token_ids) != prompt:
                 raise ValueError(f"rows {sequences[0].row} and {sequence.row} have different prompts")
             ids = torch.tensor(sequence.completion_token_ids, dtype=torch.long)
             end = begin + len(ids)
-            input_ids_RT[number, begin:end] = ids
-            position_ids_RT[number, begin:end] = torch.arange(len(prompt), len(prompt) + len(ids))
-            branches_RT[number, begin:end] = branch
-            first = [len(prompt) - 1] if len(ids) else []
-            predicting.append(number * longest + torch.tensor([*first, *range(begin, end - 1)], dtype=torch.long))
+            input_ids_N[begin:end] = ids
+            position_ids_N[begin:end] = torch.arange(len(prompt), len(prompt) + len(ids))
+            branches_N[begin:end] = branch
+            first = [last_of_prompt] if len(ids) else []
+            predicting.append(torch.tensor([*first, *range(begin, end - 1)], dtype=torch.long))
             targets.append(ids)
             begin = end
     sequences = [sequence for row in packed for sequence in row]
     return PackedBatch(
         rows=[sequence.row for sequence in sequences],
         lengths_B=torch.tensor([len(sequence.completion_token_ids) for sequence in sequences], device=device),
-        input_ids_RT=input_ids_RT.to(device),
-        position_ids_RT=position_ids_RT.to(device),
-        attention_mask_R1TT=mask_of(branches_RT.to(device)),
+        input_ids_RT=input_ids_N.view(shape).to(device),
+        position_ids_RT=position_ids_N.view(shape).to(device),
+        attention_mask_R1TT=mask_of(branches_N.view(shape).to(device)),
         predicting_N=torch.cat(predicting).to(device),
         targets_N=torch.cat(targets).to(device),
     )
@@ -169,4 +184,21 @@ def packed_micro_batches(sequences: Sequence[TokenSequence], max_tokens: int) ->
             batches[-1].append(row)
         else:
             batches.append([row])
+    return batches
+
+
+def branched_micro_batches(sequences: Sequence[TokenSequence], max_tokens: int) -> list[list[list[TokenSequence]]]:
+    """Packed rows in batches of at most ``max_tokens`` tokens without any filling; longest rows first.
+
+    A row that is longer than ``max_tokens`` by itself forms a batch of its own.
+    """
+    batches: list[list[list[TokenSequence]]] = []
+    num_tokens = 0
+    for row in sorted(packed_rows(sequences, max_tokens), key=lambda each: (-num_packed_tokens(each), each[0].row)):
+        num_tokens += num_packed_tokens(row)
+        if batches and num_tokens <= max_tokens:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+            num_tokens = num_packed_tokens(row)
     return batches

@@ -11,14 +11,20 @@ TESTS = {
 }
 
 MUTANTS = [
-    Mutant("tree_attention", ".tril(num_prompt)", ".tril(0)"),
-    Mutant("tree_attention", ".tril(num_prompt)", ".tril(num_prompt + 1)"),
-    Mutant("tree_attention", "own, prompt = slice(branch.begin, branch.end)", "own, prompt = slice(0, branch.end)"),
+    Mutant("tree_attention", ".tril_(self.num_prompt)", ".tril_(0)"),
+    Mutant("tree_attention", ".tril_(self.num_prompt)", ".tril_(self.num_prompt + 1)"),
+    Mutant("tree_attention", "self.num_keys :] = False", "self.num_keys :] = True"),
+    Mutant("tree_attention", "torch.arange(start, start + branch.num_prompt)", "torch.arange(branch.num_prompt)"),
+    Mutant(
+        "tree_attention", "torch.arange(start + branch.begin, start", "torch.arange(start + branch.begin - 1, start"
+    ),
+    Mutant("tree_attention", "place = num_answers + index * num_queries", "place = index * num_queries"),
+    Mutant("tree_attention", ">= least for", "> least for"),
     Mutant("tree_attention", "        begin += length", "        begin += max(1, length)"),
     Mutant(
         "tree_attention",
-        "found = [Branch(0, num_prompt, 0, None)]",
-        "found = [Branch(0, num_prompt, num_prompt, None)]",
+        "found = [Branch(0, num_prompt, 0)]",
+        "found = [Branch(0, num_prompt, num_prompt)]",
     ),
     Mutant("output_layer", "dz_NV.scatter_add_(1, targets_N[part, None], upstream[:, None])", "pass"),
     Mutant("output_layer", "(chunk + entropy_N[part, None])", "(chunk - entropy_N[part, None])"),
