@@ -29,7 +29,7 @@ def serve(out: Console, root: Path, prefect_port: int, mlflow_port: int) -> None
             root / "prefect" / "server.log",
             {"PREFECT_API_URL": f"{prefect_url}/api", "PREFECT_UI_API_URL": f"{prefect_url}/api"},
         )
-        mlflow = start_guarded(_mlflow_command(root, mlflow_port), root / "mlflow-server.log", MLFLOW_ENVIRONMENT)
+        mlflow = start_guarded(mlflow_command(root, mlflow_port), root / "mlflow-server.log", MLFLOW_ENVIRONMENT)
         try:
             wait_until_healthy(prefect, f"{prefect_url}/api/health", root / "prefect" / "server.log", name="Prefect")
             wait_until_healthy(mlflow, f"{mlflow_url}/health", root / "mlflow-server.log", name="MLflow")
@@ -66,7 +66,8 @@ MLFLOW_ENVIRONMENT = {
 }
 
 
-def _mlflow_command(root: Path, port: int) -> list[str]:
+def mlflow_command(root: Path, port: int) -> list[str]:
+    """The MLflow server over a store, with one worker process."""
     allowed = f"localhost:{port},{HOST}:{port}"
     return [
         sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",

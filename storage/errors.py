@@ -17,6 +17,14 @@ class UnknownFormat(StorageError):
     """Whole bytes, written by a version of this code that lays them out in another way."""
 
 
+class DiskFull(StorageError):
+    """A disk that a run writes to has no room left."""
+
+
+class ReadOnlyStore(StorageError):
+    """The store became read-only while a run wrote to it."""
+
+
 class LineageBusy(StorageError):
     """Another live process holds the lineage."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import decisions, iterations, lineages, lock, summaries, tracking
+from storage import decisions, iterations, lineages, lock, room, summaries, tracking
 from storage.home import store_root
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
@@ -27,8 +27,13 @@ def hold_lineage(name: str) -> Iterator[Place]:
     When the block fails, the tracking runs it left open are marked FAILED before the lock is given back: an MLflow run
     that nobody closes would stay RUNNING, or look green. What the run kept in memory, servers and verifier processes among
     it, ends before the lock is given back too.
+
+    Raises:
+        LineageBusy: another run holds it. DiskFull, ReadOnlyStore: the store took no more bytes, however deep down a
+            library met that.
     """
-    with lock.hold(store_root(os.environ, Path.cwd()), name) as place:
+    root = store_root(os.environ, Path.cwd())
+    with room.missing_room_named(root, name), lock.hold(root, name) as place:
         lineages.sweep(place)
         try:
             yield place

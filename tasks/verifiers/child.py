@@ -103,6 +103,13 @@ class Child:
         """What was printed during the start is no longer of interest."""
         self._noise.truncate(0)
 
+    def was_killed(self) -> bool:
+        """For a process whose answers have ended: whether SIGKILL ended it, which no row says of its own accord."""
+        try:
+            return self._process.wait(REAP_SECONDS) == -signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            return False
+
     def how_it_ended(self) -> str:
         """For a process whose answers have ended: its status and, where it never came to work, the last line it printed."""
         try:

@@ -27,6 +27,8 @@ class Work:
 
     rows: tuple[int, ...]
     verifiers: list[int]
+    is_second_try: bool = False
+    """Its process was killed from outside once; when that happens again the rows are to blame."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Lane:
     """``start`` makes a process; ``deadlines``: seconds for one row, per verifier.
 
     A row's clock starts when its process has finished the row before it (or has the whole request, where that is later).
-    Only what the process was on when it was lost is to blame; everything behind it is given back to be sent again.
+    Only what the process was on when it was lost is to blame; everything behind it is given back to be sent again. What it
+    was on when SIGKILL came from outside is given back too, once.
     """
 
     def __init__(self, start: Callable[[], Child], deadlines: Sequence[float]) -> None:
@@ -145,6 +148,10 @@ class Lane:
         self.num_lost += 1
         if self.queue:
             work = self.queue[0]
+            if fault is failed and self.child.was_killed() and not work.is_second_try:
+                # The system (memory) or a person did it: a reward must not depend on who was killed beside it.
+                work.is_second_try = True
+                return answers, self._give_back()
             answers.append(Answer(work.rows, work.verifiers.pop(0), [fault(reason)] * len(work.rows)))
         return answers, self._give_back()
 

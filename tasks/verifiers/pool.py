@@ -21,8 +21,9 @@ class VerifierPool:
     """Processes that score rows. ``close`` ends them; they also end with this process, however it ends.
 
     Rows are sent ahead, so that no process waits for this one. A row that takes longer than its deadline has its process
-    killed and gets ``timeout``; one that ends its process gets ``error``. Neither is tried again. The rows behind it go to
-    a fresh process, and none is scored twice.
+    killed and gets ``timeout``; one that ends its process gets ``error``. Neither is tried again, but for a row whose process
+    was ended by SIGKILL (by hand, or by the system when memory ran out): it is tried once more, then it gets ``error``. The
+    rows behind it go to a fresh process, and none is scored twice.
 
     Raises:
         CannotStart: a verifier lacks something without which it can score no row; here or, where a process has to be

@@ -99,6 +99,9 @@ def stuck(monkeypatch, tmp_path):
         "            if 'memory' in item.completion: bytearray(8 << 30)\n"
         "            if 'linger' in item.completion: time.sleep(0.6)\n"
         "            if 'nan' in item.completion: return type(plain(config, item))(float('nan'), 'scored')\n"
+        "            if 'shot' in item.completion:\n"
+        "                with open(os.environ['SEEN'], 'a') as seen: seen.write('shot ')\n"
+        "                if open(os.environ['SEEN']).read().count('shot') <= int(item.completion[-1]): os.kill(os.getpid(), 9)\n"
         "            if 'deaf' in item.completion: os.kill(os.getpid(), 19)\n"
         "            if 'child' in item.completion: os.system('sleep 60 & echo noise')\n"
         "            if 'log' in item.completion: open(os.environ['SEEN'], 'a').write(item.completion + chr(10))\n"
@@ -133,6 +136,15 @@ class TestTrouble:
         verdicts, _ = self.score("die", "<answer>5</answer>", "die")
         assert [each.status for each in verdicts] == ["error", "scored", "error"]
         assert "status 3" in verdicts[0].reason
+
+    @pytest.mark.parametrize(("times", "status", "tries"), [(1, "scored", 2), (2, "error", 2)])
+    def test_a_row_whose_process_is_killed_from_outside_is_tried_once_more(
+        self, times, status, tries, tmp_path, monkeypatch
+    ):
+        monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+        verdicts, _ = self.score(f"shot <answer>5</answer> {times}", "<answer>5</answer>")
+        assert [each.status for each in verdicts] == [status, "scored"]
+        assert (tmp_path / "seen").read_text().count("shot") == tries
 
     def test_what_a_verifier_raises_is_the_rows_error_and_never_a_zero(self):
         verdicts, _ = self.score("raise", "<answer>5</answer>")
