@@ -186,9 +186,11 @@ def doctor() -> None:
 
 def _root() -> Path:
     from storage.home import store_root
+    from storage.lock import refresh
 
     root = store_root(os.environ, Path.cwd())
     prepare_environment(root)
+    refresh(root)
     return root
 
 

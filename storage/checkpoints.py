@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from storage import commits
+from storage import commits, working_copy
 from storage.errors import CorruptArtifact, PrunedCheckpoint
 from storage.lock import require_token
 from storage.manifest import MANIFEST, Manifest, Provenance, read_manifest, write_manifest
@@ -97,12 +97,14 @@ def prune(place: Place, ref: ModelRef) -> int:
     require_token(place)
     marked = manifest.model_copy(update={"pruned": True})
     write_manifest(folder, marked)
+    working_copy.send_file(folder / MANIFEST)
     freed = 0
     for part in manifest.parts:
         path = folder / part.name
         if path.is_file():
             freed += path.stat().st_size
             path.unlink()
+        working_copy.remove(path)
     for here, _, _ in os.walk(folder, topdown=False):
         if Path(here) != folder and not any(Path(here).iterdir()):
             Path(here).rmdir()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from storage import files
+from storage import files, working_copy
 from storage.errors import CorruptArtifact
 from storage.lock import require_token
 from storage.manifest import (
@@ -50,6 +50,7 @@ def find(place: Place, folder: Path, provenance: Provenance) -> Manifest | None:
 def set_aside(place: Place, folder: Path, reason: str) -> None:
     """Move a damaged folder out of the way and say so, if this run still holds the lineage."""
     require_token(place)
+    working_copy.forget(folder)
     log.warning("%s is damaged (%s); moved to %s, the stage runs again", folder, reason, files.quarantine(folder))
 
 
@@ -94,6 +95,8 @@ def publish(
         )
         write_manifest(aside, manifest)
         files.fsync_tree(aside)
+        working_copy.send_parts(folder, aside, parts)
         require_token(place)  # after the flush, which may take minutes: nothing slow stands before the rename
+        working_copy.send_manifest(folder, aside)
         files.commit_folder(aside, folder)
     return manifest

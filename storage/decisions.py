@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from storage import files
+from storage import files, working_copy
 from storage.errors import CorruptArtifact
 from storage.iterations import IterationRecord
 from storage.lock import require_token
@@ -80,10 +80,13 @@ def take(
     )
     unfinished = place.lineage_folder / iteration_name(last.iteration + 1)
     if kind == "rollback" and unfinished.exists():
+        working_copy.forget(unfinished)
         files.quarantine(unfinished)
     folder = place.lineage_folder / FOLDER
     files.make_folder(folder)
-    files.write_atomic(folder / f"{number:04d}.json", (decision.model_dump_json(indent=1) + "\n").encode())
+    path = folder / f"{number:04d}.json"
+    files.write_atomic(path, (decision.model_dump_json(indent=1) + "\n").encode())
+    working_copy.send_file(path)
     return decision
 
 

@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from storage.errors import StorageError
+from storage.object_store import is_url
+from storage.working_copy import open_copy
 
 
 def store_root(env: Mapping[str, str], cwd: Path) -> Path:
-    """IGRPO_HOME, or ``runs`` under ``cwd``; absolute, made when it is missing.
+    """IGRPO_HOME, or ``runs`` under ``cwd``; absolute, made when it is missing. For ``s3://...``, its working copy.
 
     Raises:
-        StorageError: it is a file, or can not be written to.
+        StorageError: it is a file, or can not be written to; an address that can not be a store.
     """
     named = env.get("IGRPO_HOME") or "runs"
+    if is_url(named):
+        return open_copy(named, env)
     try:
         root = cwd / Path(named).expanduser()
     except RuntimeError as error:

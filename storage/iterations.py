@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from storage import commits
+from storage import commits, tracking_copy
 from storage.errors import CorruptArtifact, UnknownFormat
 from storage.manifest import MANIFEST, Provenance, read_manifest
 from storage.refs import DatasetRef, Frozen, ModelRef, Place, iteration_name, mistakes
@@ -81,6 +81,7 @@ def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -
     def write(aside: Path) -> None:
         (aside / RECORD_FILE).write_text(record.model_dump_json(indent=1) + "\n")
 
+    tracking_copy.send_database(Path(place.root))  # it knows the versions that the record names
     commits.publish(place, folder, write, provenance, metrics=record.metrics)
     return record
 

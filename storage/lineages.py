@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from storage import files
+from storage import files, working_copy
 from storage.errors import CorruptArtifact, RecipeConflict, UnknownFormat, UnknownLineage
 from storage.lock import require_token
 from storage.manifest import code, differences, utc_now
@@ -45,6 +45,7 @@ def record_recipe(place: Place, recipe: dict[str, Any]) -> None:
             "code": code().model_dump(),
         }
         files.write_atomic(path, json.dumps(record, indent=1, sort_keys=True).encode())
+        working_copy.send_file(path)
 
 
 def require_same_recipe(root: Path, lineage: str, recipe: dict[str, Any]) -> None:
@@ -102,12 +103,14 @@ def target_iteration(place: Place, completed: int, num_iterations: int) -> int:
     if request is None or request.num_iterations != num_iterations or completed > request.target:
         request = Request(num_iterations=num_iterations, start=completed, target=completed + num_iterations)
         files.write_atomic(place.lineage_folder / REQUEST_FILE, (request.model_dump_json() + "\n").encode())
+        working_copy.send_file(place.lineage_folder / REQUEST_FILE)
     return request.target
 
 
 def close_request(place: Place) -> None:
     """The run did what was asked: the next one asks anew."""
     require_token(place)
+    working_copy.remove(place.lineage_folder / REQUEST_FILE)
     (place.lineage_folder / REQUEST_FILE).unlink(missing_ok=True)
     files.fsync_folder(place.lineage_folder)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from storage import files
+from storage import files, object_lock, tracking_copy, working_copy
 from storage.errors import LineageBusy, LostLock, StorageError
 from storage.manifest import utc_now
 from storage.refs import Place, check_lineage_name
@@ -42,6 +42,7 @@ def require_token(place: Place) -> None:
             f"lineage {place.lineage!r} now belongs to the run with token {newest}, this one has {place.token}; "
             "nothing was committed. Run again once the other has ended."
         )
+    object_lock.require(Path(place.root), place.lineage, place.token)
 
 
 @contextmanager
@@ -54,6 +55,9 @@ def hold(root: Path, lineage: str) -> Iterator[Place]:
     Tokens grow with the clock (microseconds), not from 1: a run whose folder was deleted and made again by another must
     not find its own number there.
 
+    In the working copy of an object store, the lock object there is taken too (``object_lock``), and the records are made
+    those of the store before the block begins.
+
     Raises:
         LineageBusy: a live process holds it; names that process.
         StorageError: the file system has no locks.
@@ -63,10 +67,14 @@ def hold(root: Path, lineage: str) -> Iterator[Place]:
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _take(descriptor, folder, lineage)
-        token = max(time.time_ns() // 1000, int(read_holder(folder).get("token", 0)) + 1)
-        holder = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
-        files.write_atomic(folder / HOLDER_FILE, json.dumps(holder).encode())
-        yield Place(root=str(folder.parent), lineage=lineage, token=token)
+        floor = max(time.time_ns() // 1000, int(read_holder(folder).get("token", 0)) + 1)
+        with object_lock.held(folder.parent, lineage, floor) as token:
+            working_copy.pull(folder.parent, lineage)
+            tracking_copy.pull_database(folder.parent)
+            holder = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
+            files.write_atomic(folder / HOLDER_FILE, json.dumps(holder).encode())
+            yield Place(root=str(folder.parent), lineage=lineage, token=token)
+            tracking_copy.send_database(folder.parent)
     finally:
         os.close(descriptor)
 
@@ -96,6 +104,11 @@ def _who_holds(folder: Path, lineage: str) -> str:
 
 def probe(root: Path, lineage: str) -> None:
     """LineageBusy when a live process holds the lineage now: a courtesy before long preparations, not a lock."""
+    _probe_here(root, lineage)
+    object_lock.probe(root, lineage)
+
+
+def _probe_here(root: Path, lineage: str) -> None:
     path = root / lineage / LOCK_FILE
     if not path.is_file():
         return
@@ -106,3 +119,18 @@ def probe(root: Path, lineage: str) -> None:
         raise LineageBusy(_who_holds(path.parent, lineage)) from error
     finally:
         os.close(descriptor)
+
+
+def refresh(root: Path) -> None:
+    """In the working copy of an object store, fetch the records that others made; lineages held on this machine are left alone."""
+    if working_copy.store_behind(root) is None:
+        return
+    held = []
+    for path in root.glob(f"*/{LOCK_FILE}"):
+        try:
+            _probe_here(root, path.parent.name)
+        except LineageBusy:
+            held.append(path.parent.name)
+    working_copy.pull_all(root, held)
+    if not held:
+        tracking_copy.pull_database(root)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from storage import files
+from storage import files, working_copy
 from storage.digests import digest_of_parts, sha256_of_file
 from storage.errors import CorruptArtifact, ProvenanceMismatch, UnknownFormat
 from storage.refs import Frozen, mistakes
@@ -83,7 +83,11 @@ class Manifest(Frozen):
             )
 
     def broken_parts(self, folder: Path) -> list[str]:
-        """Parts that are missing or have another size than was committed (cheap: no bytes are read)."""
+        """Parts that are missing or have another size than was committed (cheap: no bytes are read).
+
+        In the working copy of an object store they are fetched first, here and in ``verify``.
+        """
+        working_copy.fetch_missing(folder, self.parts)
         broken = []
         for part in self.parts:
             path = folder / part.name
@@ -96,6 +100,7 @@ class Manifest(Frozen):
 
     def verify(self, folder: Path) -> None:
         """Read every part and compare its sha256; CorruptArtifact names the first that differs."""
+        working_copy.fetch_missing(folder, self.parts)
         for part in self.parts:
             path = folder / part.name
             if not path.is_file():

@@ -37,6 +37,11 @@ def tracking_uri(root: Path) -> str:
     return os.environ.get(_VARIABLE) or f"{_SQLITE}{root.resolve() / DATABASE}"
 
 
+def uses_own_database(root: Path) -> bool:
+    """Whether the store's own SQLite database records it, not a server or a database that the user named."""
+    return tracking_uri(root) == f"{_SQLITE}{root.resolve() / DATABASE}"
+
+
 def is_untouched(root: Path) -> bool:
     """Whether nothing was ever recorded from this store (its own database does not exist yet)."""
     uri = tracking_uri(root)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from storage import files
+from storage import files, working_copy
 from storage.refs import iteration_name
 
 REPORT_FILE = "report.html"
@@ -17,4 +17,5 @@ def write_report(root: Path, lineage: str, iteration: int, page: bytes) -> Path:
     """Write the page in one step, over the one that is there; the lineage need not be held, nothing depends on it."""
     path = report_path(root, lineage, iteration)
     files.write_atomic(path, page)
+    working_copy.send_file(path)
     return path

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from storage import files
+from storage import files, working_copy
 from storage.iterations import IterationRecord, records
 from storage.lineages import read_recipe
 from storage.lock import require_token
@@ -18,6 +18,7 @@ def write_summary(place: Place, summary: dict[str, Any]) -> Path:
     require_token(place)
     path = place.lineage_folder / SUMMARY_FILE
     files.write_atomic(path, (json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode())
+    working_copy.send_file(path)
     return path
 
 
