@@ -2,8 +2,10 @@
 
     python -m benchmarks.rollouts            SmolLM2-135M and the quick start's 0.1 M model, three interleaved repeats
     python -m benchmarks.rollouts --short    eight prompts, at most 32 tokens, two repeats: below three minutes
-    python -m benchmarks.rollouts --vllm-url URL    a vLLM server of the same SmolLM2 as well
+    python -m benchmarks.rollouts --vllm-url URL    a vLLM server of the same SmolLM2 that runs elsewhere
 
+vLLM takes part where `make vllm` has built its environment: a server of the same SmolLM2 in float32, as the engine `vllm` starts
+it, is started first and idle while the others sample.
 All sample the same groups of eight at temperature 1 from the whole vocabulary, with the same limits and the same ends.
 Only tokens of completions count (up to their end), so rows that are computed after their end cost time and give nothing.
 Samples differ between the two, lengths too; both are checked against a plain forward pass.
@@ -15,7 +17,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +100,27 @@ def _summary(workload: Workload, runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def vllm_server() -> Iterator[str | None]:
+    """The address of a vLLM server that lives inside the block; None where its environment is not built."""
+    from benchmarks.update import weights
+    from tasks.rollout.config import VllmEngineConfig
+    from tasks.rollout.vllm_server import OwnedServer, interpreter_of
+
+    config = VllmEngineConfig(kind="vllm", max_model_len=1024)
+    try:
+        interpreter_of(config)
+    except ValueError as error:
+        print(f"without vLLM: {error}")
+        yield None
+        return
+    server = OwnedServer(config, Path("runs/benchmark-vllm.log"))
+    try:
+        yield server.start(weights()).url
+    finally:
+        server.stop()
+
+
 def machine(num_threads: int) -> dict[str, Any]:
     import torch
     import transformers
@@ -127,12 +151,11 @@ def main() -> None:
     about = machine(given.threads)
     num_prompts, max_new_tokens, num_repeats = (8, 32, 2) if given.short else (24, 64, 3)
     peers = {"ours": by_engine, "generate": by_generate}
-    large = {**peers, "vllm": by_vllm(given.vllm_url)} if given.vllm_url else peers
     model = smollm2(num_prompts, max_new_tokens)
-    found = {
-        "scratch": compare(small_workload(192), peers, 3, 60),
-        "smollm2": compare(model, large, num_repeats, 75 if given.short else 600),
-    }
+    found = {"scratch": compare(small_workload(192), peers, 3, 60)}
+    with nullcontext(given.vllm_url) if given.vllm_url else vllm_server() as url:
+        large = {**peers, "vllm": by_vllm(url)} if url else peers
+        found["smollm2"] = compare(model, large, num_repeats, 120 if given.short else 600)
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = "rollouts-short.json" if given.short else "rollouts.json"
     (RESULTS / name).write_text(

@@ -32,7 +32,7 @@ from benchmarks.update import weights
 from benchmarks.update_sides import NUM_THREADS, PROMPT_TOKENS, ours, token_ids
 from tasks.policy.loading import load_model, load_tokenizer
 
-RESULTS = Path(__file__).resolve().parent / "results" / "roofline.json"
+RESULTS = Path(__file__).resolve().parent / "results"
 BATCH = 32
 """Completions of one prompt, decoded together; one that ends leaves the batch."""
 NEW_TOKENS = 48
@@ -96,9 +96,9 @@ def decoder(model: Any, folder: Path) -> Callable[[int], tuple[float, list[int]]
     """A function that samples at most so many tokens in every row; gives the seconds and the lengths."""
     from tasks.rollout.config import SamplingConfig, TransformersEngineConfig
     from tasks.rollout.engine import GroupRequest
-    from tasks.rollout.engines import make_engine
+    from tasks.rollout.transformers_engine import TransformersEngine
 
-    engine = make_engine(TransformersEngineConfig(max_batch_rows=BATCH), model, load_tokenizer(folder))
+    engine = TransformersEngine(model, load_tokenizer(folder), TransformersEngineConfig(max_batch_rows=BATCH))
     prompt, _ = token_ids()
     request = GroupRequest("g", "p", tuple(prompt), "", tuple(range(BATCH)))
 
@@ -172,7 +172,10 @@ def main() -> None:
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
     }
-    RESULTS.write_text(json.dumps({"machine": machine, "repeats": repeats, **found, "percent": share}, indent=1) + "\n")
+    name = "roofline-short.json" if given.short else "roofline.json"
+    (RESULTS / name).write_text(
+        json.dumps({"machine": machine, "repeats": repeats, **found, "percent": share}, indent=1) + "\n"
+    )
     print(f"roofline: update {share['update']} % of GEMM peak, decoding {share['decoding']} %")
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.update_sides import clear_peak, resident_mib
 
-RESULTS = Path(__file__).resolve().parent / "results" / "scaling.json"
+RESULTS = Path(__file__).resolve().parent / "results"
 GROUP, PROMPT = 8, 32
 NUM_THREADS = 1
 COMPLETIONS = {count: (count, 64) for count in (16, 32, 64, 128, 256)}
@@ -112,7 +112,8 @@ def main() -> None:
             medians = [statistics.median(each[number]) for each in cases.values()]
             slopes[f"{number} in {name}"] = round(slope(list(cases), medians), 2)
     machine = {"num_cpus": os.cpu_count(), "load_average_before": load, "python": platform.python_version()}
-    RESULTS.write_text(json.dumps({"machine": machine, "cases": found, "slopes": slopes}, indent=1) + "\n")
+    name = "scaling-short.json" if given.short else "scaling.json"
+    (RESULTS / name).write_text(json.dumps({"machine": machine, "cases": found, "slopes": slopes}, indent=1) + "\n")
     print(
         f"scaling: time ^{slopes['seconds in completions']} in completions, ^{slopes['seconds in length']} in length; "
         f"memory ^{slopes['mib in completions']} and ^{slopes['mib in length']}"

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.update_sides import NUM_THREADS, SIDES, token_ids
 
-RESULTS = Path(__file__).resolve().parent / "results" / "update.json"
+RESULTS = Path(__file__).resolve().parent / "results"
 WEIGHTS = Path("runs/benchmark-starts/smollm2")
 SHORT = ["ours", "ours, int8 moments", "TRL default", "TRL tuned"]
 TOLERANCE = 1e-3
@@ -137,7 +137,10 @@ def main() -> None:
     prompt, completions = token_ids()
     machine = {"num_cpus": os.cpu_count(), "load_average_before": load, "python": platform.python_version(), **versions}
     work = {"prompt_tokens": len(prompt), "completion_tokens": [len(ids) for ids in completions], "repeats": repeats}
-    RESULTS.write_text(json.dumps({"machine": machine, **work, "contenders": found, "ratios": ratios}, indent=1) + "\n")
+    name = "update-short.json" if given.short else "update.json"
+    (RESULTS / name).write_text(
+        json.dumps({"machine": machine, **work, "contenders": found, "ratios": ratios}, indent=1) + "\n"
+    )
     print(
         f"update: {ratios['default']}x TRL default, {ratios['tuned']}x TRL tuned, memory {ratios['memory']}x "
         f"(int8 moments {ratios['memory_int8']}x; processor time {ratios['default_cpu']}x and {ratios['tuned_cpu']}x)"
