@@ -49,9 +49,11 @@ MUTANTS = [
     Mutant("runtime/adamw", "if parameter.numel() < MIN_QUANTISED:", "if False:"),
     Mutant(
         "runtime/blockwise",
-        "(found_MB == 0) & (blocks_MB > 0), 1, found_MB",
-        "(found_MB == 0) & (blocks_MB > 0), 0, found_MB",
+        "(blocks_MB.view(-1) > 0).to(torch.uint8)",
+        "(blocks_MB.view(-1) < 0).to(torch.uint8)",
     ),
+    Mutant("runtime/blockwise", "(shares_N > next_from_N)", "(shares_N >= next_from_N)"),
+    Mutant("runtime/blockwise", "is_split = highest > lowest", "is_split = highest < lowest"),
     Mutant("runtime/blockwise", "scales_M = blocks_MB.abs().amax(dim=1)", "scales_M = blocks_MB.amax(dim=1)"),
     Mutant("runtime/blockwise", "(piece + 0.5) / pieces", "piece / pieces"),
 ]

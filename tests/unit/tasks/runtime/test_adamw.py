@@ -66,6 +66,23 @@ class TestCodes:
         assert found[2] == 0.0
         assert dequantised(*quantised(torch.tensor([1.0, 1e-9]), SIGNED), SIGNED)[1] == 0.0
 
+    @pytest.mark.parametrize("codes", [SIGNED, UNSIGNED], ids=["signed", "unsigned"])
+    def test_the_look_up_finds_what_a_search_over_the_middles_finds(self, codes):
+        middles = codes.middles_255
+        up, down = torch.tensor(torch.inf), torch.tensor(-torch.inf)
+        near = torch.cat((middles, middles.nextafter(up), middles.nextafter(down), codes.values_256))
+        spread = torch.logspace(-9, 0, 5000)
+        numbers = torch.cat((near, spread, -spread, torch.tensor([0.0, -0.0, 1e-40, -1e-40])))
+        numbers = numbers[(numbers >= codes.values_256[0]) & (numbers <= 1)]
+        blocks = nn.functional.pad(numbers, (0, -len(numbers) % (BLOCK - 1))).view(-1, BLOCK - 1)
+        shares = nn.functional.pad(blocks, (0, 1), value=1.0)  # a 1 in each block: its scale
+        found, scales = quantised(shares.view(-1), codes)
+        expected = torch.bucketize(shares.view(-1), middles)
+        if codes.keeps_from_zero:
+            expected = expected.clamp(min=(shares.view(-1) > 0).int())
+        assert scales.tolist() == [1.0] * len(shares)
+        assert torch.equal(found.int(), expected.int())
+
     def test_a_number_that_is_not_finite_does_not_come_back_as_one_that_is(self):
         for bad in (float("nan"), float("inf")):
             found = dequantised(*quantised(torch.tensor([1.0, bad]), SIGNED), SIGNED)
