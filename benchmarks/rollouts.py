@@ -142,7 +142,10 @@ def machine(num_threads: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="eight prompts, at most 32 tokens, two repeats")
-    parser.add_argument("--threads", type=int, default=2, help="threads of a matrix product (default 2)")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument(
+        "--threads", type=int, default=cores, help="of a matrix product (as many as there are cores to use)"
+    )
     parser.add_argument("--vllm-url", help="a vLLM server of the same SmolLM2, for example http://127.0.0.1:8000")
     given = parser.parse_args()
     import torch

@@ -2,7 +2,7 @@
 
     python -m benchmarks.roofline [--short] [--repeats N]
 
-SmolLM2-135M in float32, two threads. The model's work is counted from its weights, with 2 operations per weight and token in a
+SmolLM2-135M in float32, a thread for every core that the process may use. The model's work is counted from its weights, with 2 operations per weight and token in a
 forward pass and 6 in forward and backward:
 
     update    6 (N_layers * T + N_output * C) + 12 * L * H * d * sum over completions i of C_i (P + C_i / 2) + P^2 / 2
@@ -167,7 +167,7 @@ def main() -> None:
     found = measure(repeats, least=0.05)
     share = {name: round(100 * statistics.median(each["shares"])) for name, each in found.items()}
     machine = {
-        "num_cpus": os.cpu_count(),
+        "threads": NUM_THREADS,
         "load_average_before": load,
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
