@@ -1,15 +1,17 @@
 """What people decided about a lineage by hand: who, when, why, and from which iteration on it holds."""
 
+import json
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from storage import files, working_copy
+from storage import files, locations, working_copy
 from storage.errors import CorruptArtifact
 from storage.iterations import IterationRecord
 from storage.lock import require_token
 from storage.manifest import utc_now
+from storage.migrations import DECISION_STEPS, brought_forward, newest_format
 from storage.refs import DatasetRef, Frozen, ModelRef, Place, iteration_name, mistakes
 
 FOLDER = "decisions"
@@ -40,11 +42,13 @@ def decisions(root: Path, lineage: str) -> list[Decision]:
     """All of them, in the order in which they were taken.
 
     Raises:
-        CorruptArtifact: a file is not a decision; names it.
+        CorruptArtifact: a file is not a decision; names it. UnknownFormat: it is of a later version.
+        OutsideStore: it names what is not in the store.
     """
     found = []
     for path in sorted((root / lineage / FOLDER).glob("[0-9]*.json")):
-        fields = files.read_json(path, cure=CURE)
+        fields = brought_forward(files.read_json(path, cure=CURE), DECISION_STEPS, path)
+        fields = locations.opened(fields, root)
         try:
             found.append(Decision.model_validate(fields))
         except ValidationError as error:
@@ -84,8 +88,10 @@ def take(
         files.quarantine(unfinished)
     folder = place.lineage_folder / FOLDER
     files.make_folder(folder)
+    fields = locations.stored(decision.model_dump(mode="json"), Path(place.root))
+    text = json.dumps({"format": newest_format(DECISION_STEPS), **fields}, indent=1, ensure_ascii=False) + "\n"
     path = folder / f"{number:04d}.json"
-    files.write_atomic(path, (decision.model_dump_json(indent=1) + "\n").encode())
+    files.write_atomic(path, text.encode())
     working_copy.send_file(path)
     return decision
 

@@ -43,3 +43,7 @@ class UnknownLineage(StorageError):
 
 class PrunedCheckpoint(StorageError):
     """The weights were removed to save space; the record of them stays."""
+
+
+class OutsideStore(StorageError):
+    """A reference or a name leads out of the store."""

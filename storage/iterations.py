@@ -1,14 +1,16 @@
 """The finished iterations of a lineage: an iteration counts from the commit of its record on."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from storage import commits, tracking_copy
+from storage import commits, files, locations, tracking_copy
 from storage.errors import CorruptArtifact, UnknownFormat
 from storage.manifest import MANIFEST, Provenance, read_manifest
+from storage.migrations import RECORD_STEPS, brought_forward, newest_format
 from storage.refs import DatasetRef, Frozen, ModelRef, Place, iteration_name, mistakes
 
 log = logging.getLogger(__name__)
@@ -74,12 +76,14 @@ def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -
     provenance = Provenance(stage=RECORD, inputs=inputs)
     if commits.find(place, folder, provenance):
         try:
-            return _read(folder, record.iteration) or record
+            return read_record(folder, record.iteration) or record
         except CorruptArtifact as error:
             commits.set_aside(place, folder, str(error))
 
     def write(aside: Path) -> None:
-        (aside / RECORD_FILE).write_text(record.model_dump_json(indent=1) + "\n")
+        fields = locations.stored(record.model_dump(mode="json"), Path(place.root))
+        text = json.dumps({"format": newest_format(RECORD_STEPS), **fields}, indent=1, ensure_ascii=False)
+        (aside / RECORD_FILE).write_text(text + "\n", encoding="utf-8")
 
     tracking_copy.send_database(Path(place.root))  # it knows the versions that the record names
     commits.publish(place, folder, write, provenance, metrics=record.metrics)
@@ -103,7 +107,7 @@ def records(root: Path, lineage: str) -> list[IterationRecord]:
     found: list[IterationRecord] = []
     reason = "it has no record"
     try:
-        while record := _read(root / lineage / iteration_name(len(found)) / RECORD, len(found)):
+        while record := read_record(root / lineage / iteration_name(len(found)) / RECORD, len(found)):
             found.append(record)
     except CorruptArtifact as error:
         reason = str(error)
@@ -125,13 +129,22 @@ def latest_record(root: Path, lineage: str) -> IterationRecord | None:
     return None
 
 
-def _read(folder: Path, iteration: int) -> IterationRecord | None:
+def read_record(folder: Path, iteration: int) -> IterationRecord | None:
+    """The record in a committed folder, of an older format too, None when there is none.
+
+    Raises:
+        CorruptArtifact: its bytes are not those that were committed, or it is of another iteration.
+        UnknownFormat: a later version wrote it. OutsideStore: it names what is not in the store.
+    """
     manifest = read_manifest(folder)
     if manifest is None:
         return None
     manifest.verify(folder)
+    path = folder / RECORD_FILE
+    fields = brought_forward(files.read_json(path, cure="restore it from a copy"), RECORD_STEPS, path)
+    fields = locations.opened(fields, folder.parents[2])
     try:
-        record = IterationRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
+        record = IterationRecord.model_validate(fields)
     except ValidationError as error:  # its bytes are those that were committed
         raise UnknownFormat(
             f"{folder} was written by another version of iterative-grpo; use that one ({mistakes(error)})"

@@ -9,14 +9,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from storage import files, working_copy
-from storage.errors import CorruptArtifact, RecipeConflict, UnknownFormat, UnknownLineage
+from storage.errors import CorruptArtifact, RecipeConflict, UnknownLineage
 from storage.lock import require_token
 from storage.manifest import code, differences, utc_now
-from storage.refs import Frozen, Place, mistakes
+from storage.migrations import LINEAGE_STEPS, brought_forward, newest_format
+from storage.refs import Frozen, Place, check_lineage_name, mistakes
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+CURE = "restore it from a copy"
 RECIPE_FILE = "lineage.json"
 REQUEST_FILE = "request.json"
 FREE_KEYS = ("num_iterations", "guards", "machine", "rollout.engine.server")
@@ -31,51 +32,103 @@ class Request(Frozen):
     target: int
 
 
-def record_recipe(place: Place, recipe: dict[str, Any]) -> None:
-    """Write the recipe of a new lineage; for an old one, RecipeConflict names every key that differs."""
-    require_same_recipe(Path(place.root), place.lineage, recipe)
-    path = place.lineage_folder / RECIPE_FILE
+class Parent(Frozen):
+    """The policy version that a lineage was branched from, and the iteration of its lineage that made it."""
+
+    lineage: str
+    version: str
+    iteration: int
+
+
+def record_recipe(place: Place, recipe: dict[str, Any], parent: Parent | None = None) -> None:
+    """Write the recipe of a new lineage; for an old one, RecipeConflict names every key that differs.
+
+    The file of an older format is written anew in this one: settings that did not exist when the lineage was born are
+    recorded as this run has them, and named in a warning, so that they hold from now on.
+    """
+    root, path = Path(place.root), place.lineage_folder / RECIPE_FILE
+    require_same_recipe(root, place.lineage, recipe)
     if not path.is_file():
-        require_token(place)
-        record = {
-            "format": FORMAT,
-            "name": place.lineage,
-            "recipe": recipe,
-            "created_at": utc_now(),
-            "code": code().model_dump(),
-        }
-        files.write_atomic(path, json.dumps(record, indent=1, sort_keys=True).encode())
-        working_copy.send_file(path)
+        born = {"name": place.lineage, "created_at": utc_now(), "code": code().model_dump(), "recipe": recipe}
+        _write(place, born if parent is None else {**born, "parent": parent.model_dump()})
+    elif (number := _raw(root, place.lineage).get("format")) != newest_format(LINEAGE_STEPS):
+        fields = _read(root, place.lineage)
+        added = [line.partition(":")[0] for line in differences(fields["recipe"], _completed(fields["recipe"], recipe))]
+        log.warning(
+            "lineage %s is of format %s and was brought forward; settings that it did not have are recorded as this run has "
+            "them: %s",
+            place.lineage,
+            number,
+            ", ".join(added) or "none",
+        )
+        _write(place, {**fields, "recipe": _completed(fields["recipe"], recipe)})
+
+
+def _write(place: Place, fields: dict[str, Any]) -> None:
+    require_token(place)
+    text = json.dumps({"format": newest_format(LINEAGE_STEPS), **fields}, indent=1, sort_keys=True)
+    files.write_atomic(place.lineage_folder / RECIPE_FILE, text.encode())
+    working_copy.send_file(place.lineage_folder / RECIPE_FILE)
 
 
 def require_same_recipe(root: Path, lineage: str, recipe: dict[str, Any]) -> None:
-    """RecipeConflict when the lineage exists and was started with another recipe (``FREE_KEYS`` may differ)."""
-    if not (root / lineage / RECIPE_FILE).is_file():
+    """RecipeConflict when the lineage exists and was started with another recipe (``FREE_KEYS`` may differ).
+
+    A setting that a lineage of an older format does not have is no difference.
+    """
+    if not (root / check_lineage_name(lineage) / RECIPE_FILE).is_file():
         return
-    if lines := differences(_fixed(read_recipe(root, lineage)), _fixed(recipe)):
+    recorded = read_recipe(root, lineage)
+    if _raw(root, lineage).get("format") != newest_format(LINEAGE_STEPS):
+        recorded = _completed(recorded, recipe)
+    if lines := differences(_fixed(recorded), _fixed(recipe)):
         listed = "\n".join(f"  {line}" for line in lines)
         raise RecipeConflict(
             f"lineage {lineage!r} was started with another recipe:\n{listed}\n"
-            "Run it with the recorded values, or branch: start another lineage with --lineage NAME."
+            "Run it with the recorded values, branch (igrpo branch LINEAGE@VERSION NEW --set KEY=VALUE), or start another "
+            "lineage with --lineage NAME."
         )
 
 
+def _completed(recorded: Any, asked: Any) -> Any:
+    """What was recorded, with the keys that only ``asked`` has."""
+    if isinstance(recorded, dict) and isinstance(asked, dict):
+        common = {key: _completed(value, asked[key]) if key in asked else value for key, value in recorded.items()}
+        return {**common, **{key: value for key, value in asked.items() if key not in recorded}}
+    if isinstance(recorded, list) and isinstance(asked, list) and len(recorded) == len(asked):
+        return [_completed(*both) for both in zip(recorded, asked, strict=True)]
+    return recorded
+
+
 def read_recipe(root: Path, lineage: str) -> dict[str, Any]:
-    """The recipe recorded when the lineage was born.
+    """The recipe recorded when the lineage was born, in today's names.
 
     Raises:
         UnknownLineage: there is none of that name. CorruptArtifact, UnknownFormat: its file can not be read.
     """
+    recipe: dict[str, Any] = _read(root, lineage)["recipe"]
+    return recipe
+
+
+def read_parent(root: Path, lineage: str) -> Parent | None:
+    """What the lineage was branched from, None when it was born from a recipe."""
+    parent = _read(root, lineage).get("parent")
+    return None if parent is None else Parent.model_validate(parent)
+
+
+def _read(root: Path, lineage: str) -> dict[str, Any]:
     path = root / lineage / RECIPE_FILE
+    fields = brought_forward(_raw(root, lineage), LINEAGE_STEPS, path)
+    if not isinstance(fields.get("recipe"), dict):
+        raise CorruptArtifact(f"{path} holds no recipe; {CURE}")
+    return fields
+
+
+def _raw(root: Path, lineage: str) -> dict[str, Any]:
+    path = root / check_lineage_name(lineage) / RECIPE_FILE
     if not path.is_file():
         raise UnknownLineage(f"no lineage {lineage!r} in {root}; there are: {', '.join(list_lineages(root)) or 'none'}")
-    cure = "restore it from a copy"
-    record = files.read_json(path, cure=cure)
-    if record.get("format") != FORMAT:
-        raise UnknownFormat(f"{path} has format {record.get('format')!r}, this code reads {FORMAT}")
-    if not isinstance(recipe := record.get("recipe"), dict):
-        raise CorruptArtifact(f"{path} holds no recipe; {cure}")
-    return recipe
+    return files.read_json(path, cure=CURE)
 
 
 def _fixed(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from storage import files, working_copy
 from storage.digests import digest_of_parts, sha256_of_file
@@ -40,6 +40,13 @@ class Part(Frozen):
     name: str
     size: int
     sha256: str
+
+    @field_validator("name")
+    @classmethod
+    def _name_stays_in_its_folder(cls, name: str) -> str:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ValueError(f"the part {name!r} leads out of its folder")
+        return name
 
 
 class Code(Frozen):
@@ -105,6 +112,8 @@ class Manifest(Frozen):
             path = folder / part.name
             if not path.is_file():
                 raise CorruptArtifact(f"{path} is missing; {_cure(folder)}")
+            if folder.resolve() not in path.resolve().parents:
+                raise CorruptArtifact(f"{path} is a link that leads out of its folder; {_cure(folder)}")
             if (found := sha256_of_file(path)) != part.sha256:
                 raise CorruptArtifact(f"{path} has sha256 {found}, {part.sha256} was committed; {_cure(folder)}")
 

@@ -11,8 +11,10 @@ from storage import commits
 from storage.columns import to_arrow
 from storage.errors import CorruptArtifact, UnknownFormat
 from storage.manifest import Manifest, Provenance, read_manifest
+from storage.migrations import OLD_TABLES
 from storage.refs import DatasetRef, Place, TableName
 from storage.schemas import SCHEMA_VERSION, schema_of
+from storage.table_migrations import forward
 from storage.text import repair
 
 ROWS_PER_PART = 50_000
@@ -89,17 +91,18 @@ def read_arrow(ref: DatasetRef) -> pa.Table:
         raise CorruptArtifact(f"{folder} holds no committed table; run the stage again")
     if manifest.digest != ref.digest:
         raise CorruptArtifact(f"{folder} holds digest {manifest.digest}, the reference names {ref.digest}")
-    if manifest.schema_version != SCHEMA_VERSION:
+    version = manifest.schema_version
+    if version is None or not 1 <= version <= SCHEMA_VERSION:
         raise UnknownFormat(
-            f"{folder} has the columns of schema {manifest.schema_version}, this code reads {SCHEMA_VERSION}; "
-            "use the version that wrote it, or start another lineage (--lineage NAME)"
+            f"{folder} has the columns of schema {version}, this code reads 1 to {SCHEMA_VERSION}; "
+            "use the version of iterative-grpo that wrote it, or a later one"
         )
     manifest.verify(folder)
     try:
         parts = [pq.read_table(folder / part.name) for part in manifest.parts]
     except (pa.ArrowException, OSError) as error:
         raise CorruptArtifact(f"{folder} can not be read as Parquet: {error}") from error
-    return pa.concat_tables(parts)
+    return forward(pa.concat_tables(parts), ref.table, version, folder)
 
 
 def ref_at(folder: Path) -> DatasetRef:
@@ -107,7 +110,7 @@ def ref_at(folder: Path) -> DatasetRef:
     manifest = read_manifest(folder)
     if manifest is None:
         raise CorruptArtifact(f"{folder} holds no committed table (no manifest.json)")
-    stage = manifest.provenance.stage
+    stage = OLD_TABLES.get(manifest.provenance.stage, manifest.provenance.stage)
     if stage not in get_args(TableName):
         raise CorruptArtifact(f"{folder} holds a {stage}, not a table")
     return _ref(folder, stage, manifest)  # type: ignore[arg-type]

@@ -28,13 +28,15 @@ class RewardModel(ScalarHeadModel):
 
     @classmethod
     def load(cls, folder: Path, *, device: str) -> Self:
-        """A saved model with its temperature. A folder without a reward head, or without a temperature, is a ValueError."""
+        """A saved model with its temperature: 1 where none was saved, as before there was a calibration.
+
+        Raises:
+            ValueError: the folder has no reward head, or its temperature is no positive number.
+        """
         model = super().load(folder, device=device)
         path = folder / CALIBRATION_FILE
         if not path.is_file():
-            raise ValueError(
-                f"{folder} has no {CALIBRATION_FILE}: its reward model was never calibrated; train it again"
-            )
+            return model
         temperature = json.loads(path.read_text())["temperature"]
         if not (isinstance(temperature, float) and 0 < temperature < math.inf):
             raise ValueError(f"{path} has the temperature {temperature}, which is no positive number")

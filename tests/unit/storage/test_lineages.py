@@ -24,7 +24,7 @@ def test_the_recipe_of_a_new_lineage_is_recorded_with_its_name_time_and_code(pla
     lineages.record_recipe(place, RECIPE)
     record = json.loads((place.lineage_folder / "lineage.json").read_text())
     assert record.keys() == {"format", "name", "recipe", "created_at", "code"}
-    assert (record["format"], record["name"], record["recipe"]) == (1, "lineage", RECIPE)
+    assert (record["format"], record["name"], record["recipe"]) == (2, "lineage", RECIPE)
     assert record["code"].keys() == {"version", "commit"}
 
 
@@ -89,7 +89,9 @@ def test_an_unknown_lineage_names_those_that_exist(place):
         ("", CorruptArtifact, "lineage.json is not JSON"),
         ("[]", CorruptArtifact, "holds a list"),
         ('{"format": 1}', CorruptArtifact, "holds no recipe"),
-        ('{"format": 2, "recipe": {}}', UnknownFormat, "has format 2"),
+        ('{"format": 2}', CorruptArtifact, "holds no recipe"),
+        ('{"format": 3, "recipe": {}}', UnknownFormat, "has format 3, this code reads 1 to 2; use the version of"),
+        ('{"format": "2", "recipe": {}}', UnknownFormat, "has format '2'"),
     ],
 )
 def test_a_recipe_file_that_can_not_be_read_is_named_and_never_replaced(place, text, error, message):
