@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.environment import prepare_environment
+from flows.environment import open_store
+from flows.store_cli import store_app
 from storage.errors import RecipeConflict, StorageError, UnknownLineage
 
 EXIT_FAILED = 1
@@ -21,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(store_app)
 out = Console()
 err = Console(stderr=True)
 
@@ -41,7 +43,7 @@ def run(
     config = load_recipe(recipe, overrides or [])
     from flows.running import run_lineage
 
-    run_lineage(out, _root(), config, lineage or config.name, iterations or config.num_iterations)
+    run_lineage(out, open_store(), config, lineage or config.name, iterations or config.num_iterations)
 
 
 @app.command()
@@ -100,7 +102,7 @@ def lineage(
     """Versions, parents, scores and aliases of a lineage."""
     from flows.lineage_view import show_all, show_lineage
 
-    root = _root()
+    root = open_store()
     if name is None:
         show_all(out, root)
     else:
@@ -135,7 +137,7 @@ def report(
     """Write an iteration's report (HTML) anew and print its path."""
     from flows.report_view import show_report
 
-    show_report(out, _root(), name, iteration)
+    show_report(out, open_store(), name, iteration)
 
 
 @app.command()
@@ -148,7 +150,7 @@ def promote(
     """Make a policy version the champion by hand."""
     from flows.decide import decide
 
-    decide(out, _root(), name, "promote", version, why, by)
+    decide(out, open_store(), name, "promote", version, why, by)
 
 
 @app.command()
@@ -161,7 +163,7 @@ def rollback(
     """Let the next iteration start from an earlier policy, which becomes champion and current."""
     from flows.decide import decide
 
-    decide(out, _root(), name, "rollback", to, why, by)
+    decide(out, open_store(), name, "rollback", to, why, by)
 
 
 @app.command()
@@ -172,7 +174,7 @@ def ui(
     """Start the Prefect and MLflow servers over the store; Ctrl-C stops both."""
     from flows.ui import serve
 
-    serve(out, _root(), prefect_port, mlflow_port)
+    serve(out, open_store(), prefect_port, mlflow_port)
 
 
 @app.command()
@@ -180,18 +182,8 @@ def doctor() -> None:
     """Check versions, devices, threads and the store; say what is missing and how to get it."""
     from flows.doctor import examine
 
-    if not examine(out, _root()):
+    if not examine(out, open_store()):
         raise typer.Exit(EXIT_FAILED)
-
-
-def _root() -> Path:
-    from storage.home import store_root
-    from storage.lock import refresh
-
-    root = store_root(os.environ, Path.cwd())
-    prepare_environment(root)
-    refresh(root)
-    return root
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from storage import decisions, iterations, lineages, lock, registry, tracking
+from storage import checkpoints, decisions, iterations, lineages, lock, registry, tracking
 from storage.decisions import Decision
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
@@ -46,6 +46,7 @@ def decide(
             raise StorageError(f"lineage {lineage!r} has no finished iteration yet; there is nothing to choose from")
         last = decisions.in_force(records[-1], decisions.decisions(root, lineage))
         chosen = _chosen(records, str(version) if version is not None else last.champion.version, lineage)
+        checkpoints.open_folder(chosen.policy)  # its weights are there, and are those that were committed
         decision = decisions.take(place, kind, chosen, last, why.strip(), by or getpass.getuser())
         here = place.at(iteration=last.iteration)
         for alias in KINDS[kind]:

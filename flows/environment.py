@@ -32,3 +32,14 @@ def prepare_environment(root: Path) -> None:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("PREFECT_HOME", str(root / "prefect"))
+
+
+def open_store() -> Path:
+    """The store's root (IGRPO_HOME, or ``runs`` here), made when it is missing, with the environment prepared for it."""
+    from storage.home import store_root
+    from storage.lock import refresh
+
+    root = store_root(os.environ, Path.cwd())
+    prepare_environment(root)
+    refresh(root)
+    return root

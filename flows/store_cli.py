@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from flows.environment import open_store
-from flows.terminal import out
 
+out = Console()
 store_app = typer.Typer()
 
 

@@ -93,7 +93,7 @@ def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -
 def find_record(place: Place) -> IterationRecord | None:
     """The record of this iteration when it is finished and everything it names is whole, else None."""
     found = records(Path(place.root), place.lineage)
-    if place.iteration >= len(found) or _damage(found[place.iteration]):
+    if place.iteration >= len(found) or damage_of(found[place.iteration]):
         return None
     return found[place.iteration]
 
@@ -123,7 +123,7 @@ def latest_record(root: Path, lineage: str) -> IterationRecord | None:
     Sizes and digests of the manifests are compared; the bytes are read, and compared, when they are opened.
     """
     for record in reversed(records(root, lineage)):
-        if not (damage := _damage(record)):
+        if not (damage := damage_of(record)):
             return record
         log.warning("iteration %d of %s can not be gone on from: %s", record.iteration, lineage, damage)
     return None
@@ -154,7 +154,7 @@ def read_record(folder: Path, iteration: int) -> IterationRecord | None:
     return record
 
 
-def _damage(record: IterationRecord) -> str:
+def damage_of(record: IterationRecord) -> str:
     """What keeps the next iteration from starting here, "" when nothing does."""
     needed: list[ModelRef | DatasetRef] = [record.policy, record.start, record.reward, *record.tables.values()]
     if record.critic is not None:

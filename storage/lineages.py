@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 CURE = "restore it from a copy"
 RECIPE_FILE = "lineage.json"
 REQUEST_FILE = "request.json"
+HISTORY = "history_"
+"""What the labels of a branch's parents are called in its first record: history_0000, history_0001, ..."""
 FREE_KEYS = ("num_iterations", "guards", "machine", "rollout.engine.server")
 """Recipe keys (dotted) that may change between runs of one lineage: how much to run, on what, and when to stop."""
 
@@ -126,8 +128,7 @@ def _read(root: Path, lineage: str) -> dict[str, Any]:
 
 def _raw(root: Path, lineage: str) -> dict[str, Any]:
     path = root / check_lineage_name(lineage) / RECIPE_FILE
-    if not path.is_file():
-        raise UnknownLineage(f"no lineage {lineage!r} in {root}; there are: {', '.join(list_lineages(root)) or 'none'}")
+    require_lineage(root, lineage)
     return files.read_json(path, cure=CURE)
 
 
@@ -178,6 +179,12 @@ def _open_request(place: Place) -> Request | None:
         return Request.model_validate(fields)
     except ValidationError as error:
         raise CorruptArtifact(f"{path} is not a request: {mistakes(error)}; {cure}") from error
+
+
+def require_lineage(root: Path, lineage: str) -> None:
+    """UnknownLineage, naming those that there are, unless the store has it; its file need not be readable."""
+    if not (root / check_lineage_name(lineage) / RECIPE_FILE).is_file():
+        raise UnknownLineage(f"no lineage {lineage!r} in {root}; there are: {', '.join(list_lineages(root)) or 'none'}")
 
 
 def list_lineages(root: Path) -> list[str]:

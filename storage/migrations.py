@@ -90,7 +90,9 @@ def record_from_1(fields: Json) -> Json:
 
 
 def _renamed(ref: Any) -> Any:
-    return {**ref, "table": OLD_TABLES.get(ref.get("table"), ref.get("table"))} if isinstance(ref, dict) else ref
+    if not isinstance(ref, dict) or not isinstance(table := ref.get("table"), str):
+        return ref
+    return {**ref, "table": OLD_TABLES.get(table, table)}
 
 
 LINEAGE_STEPS: Mapping[int, Step] = {1: lineage_from_1}

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage import decisions, iterations, lineages
+from storage import decisions, iterations, lineages, working_copy
 from storage.checkpoints import TRAINER_FOLDER
 from storage.digests import sha256_of_file
 from storage.errors import StorageError
@@ -66,6 +66,10 @@ def committed_folders(lineage_folder: Path) -> Iterator[Path]:
 
 def _wrong_parts(folder: Path, manifest: Manifest) -> list[str]:
     wrong = []
+    try:
+        working_copy.fetch_missing(folder, manifest.parts)
+    except StorageError as error:
+        wrong.append(str(error))
     for part in manifest.parts:
         path = folder / part.name
         if path.is_symlink() or folder.resolve() not in path.resolve().parents:

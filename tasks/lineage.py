@@ -9,10 +9,12 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import decisions, iterations, lineages, lock, room, summaries, tracking
+from storage import decisions, iterations, lineages, lock, room, summaries, tables, tracking
 from storage.home import store_root
 from storage.iterations import IterationRecord
+from storage.manifest import Provenance
 from storage.refs import DatasetRef, ModelRef, Place
+from tasks.draw_anchor import ANCHOR
 from tasks.runtime import residents
 
 
@@ -68,7 +70,20 @@ def end_request(place: Place) -> None:
 def last_record(place: Place) -> IterationRecord | None:
     """The newest finished iteration with what was decided by hand since, None before the bootstrap is finished."""
     record = iterations.latest_record(Path(place.root), place.lineage)
-    return record and decisions.in_force(record, decisions.decisions(Path(place.root), place.lineage))
+    if record is None:
+        return None
+    seen = decisions.in_force(record, decisions.decisions(Path(place.root), place.lineage))
+    return seen if ANCHOR in seen.tables else _with_empty_anchor(place, seen)
+
+
+def _with_empty_anchor(place: Place, record: IterationRecord) -> IterationRecord:
+    """The record of a lineage from before there were anchor sets: an empty one, with which nothing is ever refused."""
+    labels, here = record.tables["labels"], place.at(iteration=0)
+    provenance = Provenance(stage=labels.table, inputs={}, config={"num_rows": 0})
+    anchor = tables.find(here, labels.table, provenance, name=ANCHOR) or tables.publish(
+        here, labels.table, [], provenance, name=ANCHOR, metrics={"num_rows": 0.0}
+    )
+    return record.model_copy(update={"tables": {**record.tables, ANCHOR: anchor}})
 
 
 @task(cache_policy=NO_CACHE)
@@ -95,6 +110,8 @@ def first_policy(place: Place) -> ModelRef:
 
 @task(cache_policy=NO_CACHE)
 def label_history(place: Place) -> list[DatasetRef]:
-    """The new labels of every iteration before this one, the reward model's initial set included."""
-    earlier = iterations.records(Path(place.root), place.lineage)
-    return [record.tables["labels"] for record in earlier if record.iteration < place.iteration]
+    """The new labels of every iteration before this one, the reward model's initial set and those before a branch included."""
+    found = iterations.records(Path(place.root), place.lineage)
+    earlier = [record for record in found if record.iteration < place.iteration]
+    before = [ref for record in earlier for name, ref in record.tables.items() if name.startswith(lineages.HISTORY)]
+    return [*before, *(record.tables["labels"] for record in earlier)]

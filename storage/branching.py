@@ -1,0 +1,119 @@
+"""A lineage that begins with a version of another one: its first record names the other's models and tables where they stand."""
+
+from pathlib import Path
+from typing import Any
+
+from storage import iterations, lineages, registry, summaries, tables, tracking
+from storage.checkpoints import open_folder
+from storage.errors import StorageError
+from storage.iterations import IterationRecord
+from storage.lineage_pages import describe, search_link, version_link
+from storage.lineages import HISTORY, Parent
+from storage.refs import DatasetRef, ModelRef, Place
+
+OWN_TABLES = ("prompts", "labels", "anchor", "reward_training", "evaluation")
+"""Tables of a record that the next iteration reads or that say what its models learned from."""
+
+
+def branch(place: Place, lineage: str, version: str, recipe: dict[str, Any]) -> IterationRecord:
+    """Record iteration 0 of ``place``'s lineage: the policy ``version`` of ``lineage``, and the reward model and critic of
+    the same iteration; each registered in MLflow with its parent. No bytes are copied.
+
+    A repeat after an interruption finds what it had made.
+
+    Raises:
+        StorageError: there is no such version, its weights or tables are not whole, or the lineage is not a branch of it.
+    """
+    root = Path(place.root)
+    origin = origin_of(root, lineage, version)
+    parent = Parent(lineage=lineage, version=version, iteration=origin.iteration)
+    require_free(root, place.lineage, parent)
+    if finished := iterations.find_record(place.at(iteration=0)):
+        return finished
+    for ref in (origin.policy, origin.reward, origin.critic):
+        if ref is not None:
+            open_folder(ref)  # every byte is compared before a lineage is built on it
+    lineages.record_recipe(place, recipe, parent)
+    record = _recorded(place, origin, parent, _history(root, lineage, origin))
+    summaries.write_summary(place, summaries.summary_of(root, place.lineage))
+    return record
+
+
+def origin_of(root: Path, lineage: str, version: str) -> IterationRecord:
+    """The iteration that made a policy version, if a lineage can begin with it; else StorageError says why not."""
+    records = iterations.records(root, lineage)
+    for record in records:
+        if record.policy.version == version:
+            if damage := iterations.damage_of(record.model_copy(update={"rolled_back_to": None})):
+                raise StorageError(f"policy v{version} of {lineage!r} can not be branched from: {damage}")
+            return record
+    known = ", ".join(f"v{record.policy.version}" for record in records) or "none"
+    raise StorageError(f"lineage {lineage!r} has no policy v{version}; there are: {known}")
+
+
+def require_free(root: Path, name: str, parent: Parent) -> None:
+    """StorageError when the lineage is there and is something else than an unfinished branch of this parent."""
+    if name in lineages.list_lineages(root) and lineages.read_parent(root, name) != parent:
+        raise StorageError(f"lineage {name!r} is there already; take another name for the branch")
+
+
+def _history(root: Path, lineage: str, origin: IterationRecord) -> dict[str, DatasetRef]:
+    """The labels of the iterations before ``origin`` under names of their own, those it had from its own parent too."""
+    earlier = [each for each in iterations.records(root, lineage) if each.iteration < origin.iteration]
+    labels = [ref for record in [*earlier, origin] for name, ref in record.tables.items() if name.startswith(HISTORY)]
+    labels += [record.tables["labels"] for record in earlier]
+    return {f"{HISTORY}{number:04d}": ref for number, ref in enumerate(labels)}
+
+
+def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: dict[str, DatasetRef]) -> IterationRecord:
+    here = place.at(iteration=0)
+    named = {name: origin.tables[name] for name in OWN_TABLES if name in origin.tables}
+    run_id = tracking.ensure_run(
+        here,
+        name="0000 branch",
+        tags={
+            "grpo.lineage": here.lineage,
+            "grpo.iteration": "0",
+            "grpo.stage": "branch",
+            "grpo.branched_from": f"{parent.lineage}@{parent.version}",
+        },
+        params=lineages.flattened(lineages.read_recipe(Path(here.root), here.lineage)),
+    )
+    policy = _register(here, origin.policy, parent, run_id)
+    reward = _register(here, origin.reward, parent, run_id)
+    critic = None if origin.critic is None else _register(here, origin.critic, parent, run_id)
+    for model in [each for each in (policy, reward, critic) if each]:
+        registry.set_alias(here, model, "current")
+        registry.set_alias(here, model, "champion")
+    for name, ref in named.items():
+        profile = {"iteration": 0, **tables.metrics_of(ref)}
+        tracking.log_dataset(here, run_id, ref, context=name, profile=profile)
+    measured = {name: value for name, value in origin.metrics.items() if name.startswith("evaluation/")}
+    record = IterationRecord(
+        iteration=0,
+        policy=policy,
+        reference=policy,
+        reward=reward,
+        champion=policy,
+        critic=critic,
+        tables={**named, **history, "champion_evaluation": origin.tables["evaluation"]},
+        metrics=measured,
+        seconds=0.0,
+        best_iteration=0 if "evaluation/accuracy" in measured else None,
+        promotion=f"branched from policy v{parent.version} of {parent.lineage}",
+    )
+    tracking.finish_run(here, run_id)
+    return iterations.publish_record(here, record, reward)
+
+
+def _register(here: Place, ref: ModelRef, parent: Parent, run_id: str) -> ModelRef:
+    """The model under the branch's name, its parent the version that it is."""
+    name = registry.registered_name(parent.lineage, ref.role)
+    sentence = f"iteration 0 · branched from {name} v{ref.version}"
+    experiment = tracking.ensure_experiment(here)
+    used_by = search_link(experiment, "tags.`grpo.iteration` = '1'")
+    description = describe(sentence, {"parent": f"[{name} v{ref.version}]({version_link(name, ref.version)})"}, used_by)
+    tags = {"grpo.parent": registry.model_uri(parent.lineage, ref)}
+    return registry.register(
+        here, ref.model_copy(update={"version": ""}), run_id=run_id, tags=tags, description=description
+    )
