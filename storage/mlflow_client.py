@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlparse
 
 from storage import files
 from storage.refs import Place
+from storage.relocation import relocate
 
 SETTINGS = {
     "DO_NOT_TRACK": "true",
@@ -79,7 +80,9 @@ def _client(uri: str) -> Any:
     import mlflow
 
     if uri.startswith(_SQLITE):
-        _ensure_database(Path(uri.removeprefix(_SQLITE)))
+        database = Path(uri.removeprefix(_SQLITE))
+        _ensure_database(database)
+        relocate(database)
     return mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
