@@ -14,8 +14,9 @@ VLLM_READY := $(VLLM_VENV)/.ready-$(VLLM_PACKAGE)-$(VLLM_VERSION)
 run: setup
 	$(BIN)/igrpo run quickstart
 
+# Two files of tests at a time: most compute with one thread, and many wait for servers and deadlines.
 test: setup lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 setup: $(READY)
 
