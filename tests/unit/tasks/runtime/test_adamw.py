@@ -53,6 +53,11 @@ class TestCodes:
         assert found[2] == -found[3]
         assert (found - numbers).abs().max() <= 4 * 0.9 / 64 / 2 + 1e-6
 
+    def test_the_largest_number_of_a_block_may_be_negative(self):
+        code, scale = quantised(torch.tensor([-4.0, 2.0]), SIGNED)
+        assert scale.tolist() == [4.0]
+        assert dequantised(code, scale, SIGNED).tolist() == pytest.approx([-4.0, 2.0], abs=4 * 0.9 / 64)
+
     def test_blocks_have_scales_of_their_own(self):
         numbers = torch.cat((torch.full((BLOCK,), 1000.0), torch.full((7,), 1e-3)))
         code, scale = quantised(numbers, UNSIGNED)
