@@ -62,8 +62,8 @@ def _rollouts(root: Path, lineage: str, iteration: int) -> dict[str, DatasetRef]
 def _version(root: Path, lineage: str, record: IterationRecord) -> Version:
     manifest = read_manifest(Path(record.policy.uri))
     parents = {}
-    if record.iteration:
-        before = iterations.records(root, lineage)[record.iteration - 1]
+    earlier = [each for each in iterations.records(root, lineage) if each.iteration == record.iteration - 1]
+    for before in earlier:
         parents = {"parent": before.start, "reference": record.reference, "reward model": before.reward}
     origin = lineages.read_parent(root, lineage)
     note = "" if origin is None else f"Its lineage was branched from policy v{origin.version} of {origin.lineage}."

@@ -16,7 +16,7 @@ OWN_TABLES = ("prompts", "labels", "anchor", "reward_training", "evaluation")
 
 
 def branch(place: Place, lineage: str, version: str, recipe: dict[str, Any]) -> IterationRecord:
-    """Record iteration 0 of ``place``'s lineage: the policy ``version`` of ``lineage``, and the reward model and critic of
+    """Record the first iteration of ``place``'s lineage, numbered as that of its parent: the policy ``version`` of ``lineage``, and the reward model and critic of
     the same iteration; each registered in MLflow with its parent. No bytes are copied.
 
     A repeat after an interruption finds what it had made.
@@ -28,7 +28,7 @@ def branch(place: Place, lineage: str, version: str, recipe: dict[str, Any]) -> 
     origin = origin_of(root, lineage, version)
     parent = Parent(lineage=lineage, version=version, iteration=origin.iteration)
     require_free(root, place.lineage, parent)
-    if finished := iterations.find_record(place.at(iteration=0)):
+    if finished := iterations.find_record(place.at(iteration=origin.iteration)):
         return finished
     for ref in (origin.policy, origin.reward, origin.critic):
         if ref is not None:
@@ -66,14 +66,14 @@ def _history(root: Path, lineage: str, origin: IterationRecord) -> dict[str, Dat
 
 
 def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: dict[str, DatasetRef]) -> IterationRecord:
-    here = place.at(iteration=0)
+    here = place.at(iteration=origin.iteration)
     named = {name: origin.tables[name] for name in OWN_TABLES if name in origin.tables}
     run_id = tracking.ensure_run(
         here,
-        name="0000 branch",
+        name=f"{here.iteration:04d} branch",
         tags={
             "grpo.lineage": here.lineage,
-            "grpo.iteration": "0",
+            "grpo.iteration": str(here.iteration),
             "grpo.stage": "branch",
             "grpo.branched_from": f"{parent.lineage}@{parent.version}",
         },
@@ -86,11 +86,11 @@ def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: di
         registry.set_alias(here, model, "current")
         registry.set_alias(here, model, "champion")
     for name, ref in named.items():
-        profile = {"iteration": 0, **tables.metrics_of(ref)}
+        profile = {"iteration": here.iteration, **tables.metrics_of(ref)}
         tracking.log_dataset(here, run_id, ref, context=name, profile=profile)
     measured = {name: value for name, value in origin.metrics.items() if name.startswith("evaluation/")}
     record = IterationRecord(
-        iteration=0,
+        iteration=here.iteration,
         policy=policy,
         reference=policy,
         reward=reward,
@@ -99,7 +99,7 @@ def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: di
         tables={**named, **history, "champion_evaluation": origin.tables["evaluation"]},
         metrics=measured,
         seconds=0.0,
-        best_iteration=0 if "evaluation/accuracy" in measured else None,
+        best_iteration=here.iteration if "evaluation/accuracy" in measured else None,
         promotion=f"branched from policy v{parent.version} of {parent.lineage}",
     )
     tracking.finish_run(here, run_id)
@@ -109,9 +109,9 @@ def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: di
 def _register(here: Place, ref: ModelRef, parent: Parent, run_id: str) -> ModelRef:
     """The model under the branch's name, its parent the version that it is."""
     name = registry.registered_name(parent.lineage, ref.role)
-    sentence = f"iteration 0 · branched from {name} v{ref.version}"
+    sentence = f"iteration {here.iteration} · branched from {name} v{ref.version}"
     experiment = tracking.ensure_experiment(here)
-    used_by = search_link(experiment, "tags.`grpo.iteration` = '1'")
+    used_by = search_link(experiment, f"tags.`grpo.iteration` = '{here.iteration + 1}'")
     description = describe(sentence, {"parent": f"[{name} v{ref.version}]({version_link(name, ref.version)})"}, used_by)
     tags = {"grpo.parent": registry.model_uri(parent.lineage, ref)}
     return registry.register(

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from storage import commits, files, locations, tracking_copy
 from storage.errors import CorruptArtifact, UnknownFormat
+from storage.lineages import first_iteration
 from storage.manifest import MANIFEST, Provenance, read_manifest
 from storage.migrations import RECORD_STEPS, brought_forward, newest_format
 from storage.refs import DatasetRef, Frozen, ModelRef, Place, iteration_name, mistakes
@@ -92,28 +93,31 @@ def publish_record(place: Place, record: IterationRecord, scored_by: ModelRef) -
 
 def find_record(place: Place) -> IterationRecord | None:
     """The record of this iteration when it is finished and everything it names is whole, else None."""
-    found = records(Path(place.root), place.lineage)
-    if place.iteration >= len(found) or damage_of(found[place.iteration]):
-        return None
-    return found[place.iteration]
+    for record in records(Path(place.root), place.lineage):
+        if record.iteration == place.iteration:
+            return None if damage_of(record) else record
+    return None
 
 
 def records(root: Path, lineage: str) -> list[IterationRecord]:
-    """The records of a lineage in order, from iteration 0 to the first that is missing or damaged.
+    """The records of a lineage in order, from its first iteration (0; of a branch, the one it was branched from) to the first
+    that is missing or damaged.
 
     What comes after such an iteration was built on something that is not known any more; it does not count, and a
     warning says so.
     """
     found: list[IterationRecord] = []
     reason = "it has no record"
+    number = first_iteration(root, lineage)
     try:
-        while record := read_record(root / lineage / iteration_name(len(found)) / RECORD, len(found)):
+        while record := read_record(root / lineage / iteration_name(number) / RECORD, number):
             found.append(record)
+            number += 1
     except CorruptArtifact as error:
         reason = str(error)
     num_committed = len(list((root / lineage).glob(f"iteration-[0-9]*/{RECORD}/{MANIFEST}")))
     if num_committed > len(found):
-        log.warning("iteration %d of %s does not count, nor what came after: %s", len(found), lineage, reason)
+        log.warning("iteration %d of %s does not count, nor what came after: %s", number, lineage, reason)
     return found
 
 

@@ -118,6 +118,13 @@ def read_parent(root: Path, lineage: str) -> Parent | None:
     return None if parent is None else Parent.model_validate(parent)
 
 
+def first_iteration(root: Path, lineage: str) -> int:
+    """The iteration of a lineage's first record: 0, and for a branch the one that it was branched from."""
+    path = root / lineage / RECIPE_FILE
+    parent = files.read_json(path, cure=CURE).get("parent") if path.is_file() else None
+    return 0 if parent is None else Parent.model_validate(parent).iteration
+
+
 def _read(root: Path, lineage: str) -> dict[str, Any]:
     path = root / lineage / RECIPE_FILE
     fields = brought_forward(_raw(root, lineage), LINEAGE_STEPS, path)

@@ -59,7 +59,7 @@ def plan(root: Path, lineage: str, keep_last: int) -> Plan:
     else:
         needed = _needed(root, lineage, records, keep_last)
         for folder in whole:
-            if folder.relative_to(root / lineage).parts[0] >= iteration_name(len(records)):
+            if folder.relative_to(root / lineage).parts[0] >= iteration_name(records[-1].iteration + 1):
                 needed.setdefault(folder, []).append("the unfinished iteration goes on from it")
     kept = [Kept(name=_name(root, each), reasons=tuple(needed[each])) for each in whole if each in needed]
     gone = [

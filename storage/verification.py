@@ -107,7 +107,11 @@ def _wrong_refs(root: Path, lineage: str) -> list[str]:
         int(path.parents[1].name.partition("-")[2])
         for path in (root / lineage).glob(f"iteration-[0-9]*/{RECORD}/{MANIFEST}")
     )
-    for missing in sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers)):
+    try:
+        first = lineages.first_iteration(root, lineage)
+    except StorageError as error:
+        return [*wrong, str(error)]
+    for missing in sorted(set(range(first, max(numbers, default=-1) + 1)) - set(numbers)):
         wrong.append(f"{root / lineage / iteration_name(missing)} has no record, later iterations have one")
     for number in numbers:
         folder = root / lineage / iteration_name(number) / RECORD

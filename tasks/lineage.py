@@ -10,6 +10,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from storage import decisions, iterations, lineages, lock, room, summaries, tables, tracking
+from storage.errors import StorageError
 from storage.home import store_root
 from storage.iterations import IterationRecord
 from storage.manifest import Provenance
@@ -71,6 +72,11 @@ def last_record(place: Place) -> IterationRecord | None:
     """The newest finished iteration with what was decided by hand since, None before the bootstrap is finished."""
     record = iterations.latest_record(Path(place.root), place.lineage)
     if record is None:
+        if (parent := lineages.read_parent(Path(place.root), place.lineage)) is not None:
+            raise StorageError(
+                f"lineage {place.lineage!r} is a branch whose first record is not whole; finish it first: "
+                f"igrpo branch {parent.lineage}@{parent.version} {place.lineage}"
+            )
         return None
     seen = decisions.in_force(record, decisions.decisions(Path(place.root), place.lineage))
     return seen if ANCHOR in seen.tables else _with_empty_anchor(place, seen)

@@ -29,17 +29,19 @@ def make_report(root: Path, lineage: str, iteration: int | None) -> Path:
         UnknownLineage: the lineage has no such finished iteration.
     """
     records = iterations.records(root, lineage)
-    last = len(records) - 1 if iteration is None else iteration
-    if not 0 <= last < len(records):
-        has = f"finished iterations 0 to {len(records) - 1}" if records else "no finished iteration"
+    newest = records[-1].iteration if records else -1
+    last = newest if iteration is None else iteration
+    told = [record for record in records if record.iteration <= last]
+    if not told or told[-1].iteration != last:
+        has = f"finished iterations {records[0].iteration} to {newest}" if records else "no finished iteration"
         raise UnknownLineage(f"lineage {lineage!r} has {has}, not {'one' if iteration is None else iteration}")
-    evaluated = Path(records[last].tables["evaluation"].uri).parent
+    evaluated = Path(told[-1].tables["evaluation"].uri).parent
     selection, completions, rewards = (
         tables.read(tables.ref_at(evaluated / name)) for name in ("selection", "completions", "rewards")
     )
     contents = contents_of(
         lineage,
-        [record.model_dump() for record in records[: last + 1]],
+        [record.model_dump() for record in told],
         stages.measured(root, lineage, last),
         Tables(selection=selection, completions=completions, rewards=rewards),
     )

@@ -1,8 +1,10 @@
 """The store's commands over a real lineage: whole, branched and gone on with, collected, exported, moved."""
 
+import gzip
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +14,8 @@ from storage.checkpoints import open_folder
 from tests.integration.conftest import Cli
 
 pytestmark = pytest.mark.orchestration
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "stores"
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,7 @@ def test_a_branch_goes_on_from_its_version_and_may_have_other_settings(cli, reci
     assert "update.kl.beta: recorded 0.5, asked 0.01" in refused.stderr
     done(cli("run", str(recipe), "--lineage", "gentle", "--iterations", "1", "--set", "update.kl.beta=0.5"))
     first, second = iterations.records(cli.store, "gentle")
+    assert (first.iteration, second.iteration) == (1, 2)
     origin = iterations.records(cli.store, "small")[1]
     assert (first.policy.digest, second.reference.digest) == (origin.policy.digest, origin.policy.digest)
     assert second.policy.digest != first.policy.digest
@@ -143,3 +148,26 @@ def test_a_collection_says_first_and_removes_then_and_the_lineage_goes_on(cli, r
     is_kept = (store / "small/iteration-0000/policy/model.safetensors").exists()
     assert refused.returncode == (0 if is_kept else 1)
     shutil.rmtree(store)
+
+
+@pytest.mark.parametrize("name", ["schema-1", "schema-2"])
+def test_a_lineage_of_an_older_schema_goes_on(name, prefect_url, recipe, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(GOLDEN / name, store)
+    with gzip.open(store / "mlflow.db.gz") as packed:
+        (store / "mlflow.db").write_bytes(packed.read())
+    cli = Cli(store, prefect_url)
+    old = iterations.records(store, "small")
+    settings = ("--set", "reward_model.num_initial_prompts=8", "--iterations", "1")
+    said = cli("run", str(recipe), *settings)
+    assert "it did not have are recorded as this run has them" in said.stderr
+    done(said)
+    *before, new = iterations.records(store, "small")
+    assert (before, new.iteration, new.reference.digest) == (old, 2, old[-1].policy.digest)
+    assert new.metrics["replay/num_replayed"] > 0
+    assert new.tables["anchor"].num_rows == 0
+    assert new.policy.version == "3"
+    assert ": 0 faults" in done(cli("verify-store"))
+    assert "models:/small-policy/2" in done(cli("lineage", "small"))
+    done(cli("run", str(recipe), *settings))
+    assert len(iterations.records(store, "small")) == 4

@@ -40,7 +40,7 @@ def test_the_first_record_names_the_parents_models_and_tables_and_copies_no_byte
     assert iterations.latest_record(store, f"{parent}-branch") == record
     assert (record.policy.uri, record.policy.digest) == (origin.policy.uri, origin.policy.digest)
     assert (record.reward.uri, record.champion, record.start) == (origin.reward.uri, record.policy, record.policy)
-    assert (record.policy.version, record.iteration) == ("1", 0)
+    assert (record.policy.version, record.iteration) == ("1", 1)
     assert record.tables["evaluation"] == record.tables["champion_evaluation"] == origin.tables["evaluation"]
     assert record.metrics == {"evaluation/accuracy": 0.5}
     committed = [path.parent.name for path in (store / f"{parent}-branch").glob("iteration-*/**/manifest.json")]
@@ -60,7 +60,7 @@ def test_the_parent_is_visible_in_the_lineage_and_in_mlflow(store, parent):
     assert version.tags["grpo.parent"] == f"models:/{parent}-policy/2"
     assert version.aliases == ("champion", "current")
     page = client(store).get_model_version(f"{parent}-branch-policy", "1").description
-    assert page.startswith(f"iteration 0 · branched from {parent}-policy v2")
+    assert page.startswith(f"iteration 1 · branched from {parent}-policy v2")
     assert f"(#/models/{parent}-policy/versions/2)" in page
     mlflow = client(store)
     (run,) = mlflow.search_runs([mlflow.get_experiment_by_name(f"{parent}-branch").experiment_id])
@@ -73,10 +73,10 @@ def test_the_labels_of_all_earlier_iterations_stay_the_history_of_replay(store, 
     records = iterations.records(store, parent)
     branched(store, parent, version="3")
     with lock.hold(store, f"{parent}-branch") as place:
-        assert label_history.fn(place.at(iteration=1)) == [record.tables["labels"] for record in records]
+        assert label_history.fn(place.at(iteration=3)) == [record.tables["labels"] for record in records]
     twice = branched(store, f"{parent}-branch", version="1", name=f"{parent}-twice")
     with lock.hold(store, f"{parent}-twice") as place:
-        assert label_history.fn(place.at(iteration=1)) == [record.tables["labels"] for record in records]
+        assert label_history.fn(place.at(iteration=3)) == [record.tables["labels"] for record in records]
     assert twice.policy.digest == records[2].policy.digest
 
 
@@ -143,3 +143,13 @@ def test_a_version_with_changed_bytes_is_refused(store, parent):
     with pytest.raises(StorageError, match="has sha256"):
         branched(store, parent)
     assert f"{parent}-branch" not in lineages.list_lineages(store)
+
+
+def test_a_branch_without_its_record_is_not_begun_from_nothing(store, parent, monkeypatch):
+    from tasks.lineage import last_record
+
+    monkeypatch.setattr(iterations, "publish_record", lambda *_: None)
+    branched(store, parent)
+    refused = pytest.raises(StorageError, match=rf"finish it first: igrpo branch {parent}@2 {parent}-branch")
+    with lock.hold(store, f"{parent}-branch") as place, refused:
+        last_record.fn(place)
