@@ -23,7 +23,7 @@ def table(tmp_path):
     """A committed table in a store; gives its folder."""
     with lock.hold(tmp_path, "small") as place:
         schema = tables.schema_of("selection")
-        values = {"bool": True, "string": "x", "large_string": "x"}
+        values = {"bool": True, "string": "x", "large_string": "x", "list<item: int32>": [1]}
         rows = [{field.name: values.get(str(field.type), n) for field in schema} for n in range(3)]
         ref = tables.publish(place.at(iteration=1), "selection", rows, Provenance(stage="selection", inputs={}))
     return tmp_path / ref.uri
