@@ -80,6 +80,7 @@ class Bench:
         if done.status != 0 or (wrong := broken(subject.store, "small")) or done.orphans:
             raise SystemExit(f"the undisturbed run failed: {done.said[-2000:]} {done.orphans or wrong}")
         size = sum(path.stat().st_size for path in subject.store.rglob("*") if path.is_file())
+        print(f"undisturbed {' '.join(arguments[:2])}: {done.seconds:.1f} s", flush=True)
         return Straight(snapshot(subject.store, "small"), done.seconds, int(count.read_text()), size)
 
     def as_undisturbed(self, subject: Subject, *, num_set_aside: int = 0) -> list[str]:

@@ -168,7 +168,7 @@ def no_usable_group(bench: Bench) -> list[str]:
     folder = subject.store / "small"
     records = [json.loads((folder / f"iteration-{n:04d}/record/record.json").read_text()) for n in range(4)]
     found.expect([each["outcome"] for each in records[1:]] == ["no_signal"] * 3, "an iteration is not no_signal")
-    weights = {sha256_of_file(Path(each["policy"]["uri"]) / "model.safetensors") for each in records}
+    weights = {sha256_of_file(subject.store / each["policy"]["uri"] / "model.safetensors") for each in records}
     found.expect(len(weights) == 1, "the weights moved although there was nothing to learn from")
     found.expect(not (folder / "iteration-0004" / "record").exists(), "a fourth iteration was finished")
     return found

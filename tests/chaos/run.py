@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -68,6 +69,7 @@ def main() -> int:
     if unknown := [name for name in asked.only or [] if name not in known]:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
     wanted = asked.only or known
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # small disks are unmounted on the way out
     began = time.monotonic()
     made: list[Campaign] = []
     outcomes: list[Outcome] = []

@@ -1,5 +1,6 @@
 """One command over one store, started again and again: what it ended with, and what it left behind."""
 
+import ctypes
 import os
 import secrets
 import signal
@@ -17,6 +18,14 @@ ROOT = Path(__file__).parents[2]
 HOOKS = Path(__file__).with_name("hooks")
 LIMIT_SECONDS = 300.0
 """A run of the small recipe takes 10 to 20 s; one that needs more than this hangs."""
+
+
+PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+
+
+def _end_with_the_harness() -> None:
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ class Subject:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_the_harness,
                 env={**self.environment(), **env, MARK: mark},
             )
         return Running(process, mark, log)
