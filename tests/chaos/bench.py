@@ -83,6 +83,13 @@ class Bench:
         print(f"undisturbed {' '.join(arguments[:2])}: {done.seconds:.1f} s", flush=True)
         return Straight(snapshot(subject.store, "small"), done.seconds, int(count.read_text()), size)
 
+    def is_finished(self, subject: Subject) -> bool:
+        """Whether all that was asked is recorded and the request closed: the same command would ask for further iterations."""
+        folder = subject.store / "small"
+        committed = self.straight(subject.arguments).snapshot["committed"]
+        records = [name for name, said in committed.items() if said == "record"]
+        return not (folder / "request.json").exists() and all((folder / name).is_dir() for name in records)
+
     def as_undisturbed(self, subject: Subject, *, num_set_aside: int = 0) -> list[str]:
         """What differs between a store and the undisturbed run of its command; empty when nothing does."""
         straight = self.straight(subject.arguments)

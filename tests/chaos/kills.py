@@ -52,14 +52,14 @@ def chains(
     while len(campaign.kills) < num_kills and campaign.num_runs < MAX_RUNS_PER_KILL * num_kills:
         subject = new_store(f"{campaign.target.replace(' ', '-')}-{campaign.num_runs}")
         campaign.num_runs += 1
-        _chain(campaign, subject, num_kills, disturb)
+        _chain(bench, campaign, subject, num_kills, disturb)
         campaign.findings += [f"{subject.store.name}: {each}" for each in bench.as_undisturbed(subject)]
     missing = num_kills - len(campaign.kills)
     campaign.findings.expect(missing == 0, f"{missing} kills found nothing to kill")
     return campaign
 
 
-def _chain(campaign: Campaign, subject: Subject, num_kills: int, disturb: Disturb) -> None:
+def _chain(bench: Bench, campaign: Campaign, subject: Subject, num_kills: int, disturb: Disturb) -> None:
     for _ in range(LONGEST_CHAIN):
         if len(campaign.kills) == num_kills:
             break
@@ -68,7 +68,7 @@ def _chain(campaign: Campaign, subject: Subject, num_kills: int, disturb: Distur
         if kill is not None:
             campaign.kills.append(kill)
             campaign.findings.expect(kill.outcome != "", f"{kill}: status {done.status}: {done.said[-600:]}")
-        if done.status == 0:
+        if done.status == 0 or bench.is_finished(subject):  # killed on its way out
             return
         campaign.findings.expect(kill is not None, f"{subject.store.name} failed by itself: {done.said[-600:]}")
     campaign.findings.ended(f"{subject.store.name}, at last", subject.run(), 0)
