@@ -168,13 +168,27 @@ def rollback(
 
 @app.command()
 def ui(
-    prefect_port: Annotated[int, typer.Option(help="Port of the Prefect UI on 127.0.0.1.")] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI on 127.0.0.1.")] = 5000,
+    prefect_port: Annotated[int, typer.Option(help="Port of the Prefect UI.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI.")] = 5000,
+    host: Annotated[str, typer.Option(help="Another than this machine's own needs IGRPO_UI_PASSWORD.")] = "127.0.0.1",
 ) -> None:
     """Start the Prefect and MLflow servers over the store; Ctrl-C stops both."""
     from flows.ui import serve
 
-    serve(out, open_store(), prefect_port, mlflow_port)
+    serve(out, open_store(), prefect_port, mlflow_port, host)
+
+
+@app.command()
+def deploy(
+    limit: Annotated[int, typer.Option(min=1, help="Runs that the worker does at a time.")] = 1,
+    prefect_port: Annotated[int, typer.Option(help="Port of the Prefect UI.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI.")] = 5000,
+    host: Annotated[str, typer.Option(help="Another than this machine's own needs IGRPO_UI_PASSWORD.")] = "127.0.0.1",
+) -> None:
+    """Servers, deployments, automations and a worker: what is missing is started, and kept up until Ctrl-C."""
+    from flows.deploying import deploy as bring_up
+
+    bring_up(out, open_store(), limit, prefect_port, mlflow_port, host)
 
 
 @app.command()

@@ -32,6 +32,8 @@ def prepare_environment(root: Path) -> None:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("PREFECT_HOME", str(root / "prefect"))
+    if password := os.environ.get("IGRPO_UI_PASSWORD"):  # the servers of `igrpo ui --host` ask for it
+        os.environ.setdefault("PREFECT_API_AUTH_STRING", password)
 
 
 def open_store() -> Path:

@@ -1,13 +1,17 @@
 """Algorithm 1 of DeepSeekMath (arXiv:2402.03300): iterations of a lineage, each durable and recorded."""
 
+from pathlib import Path
+
 from prefect import flow
 
 from flows.bootstrap import bootstrap
 from flows.config import PipelineConfig
 from flows.evaluate_policy import evaluate_policy
 from flows.learn_reward import learn_reward
+from flows.servers import mlflow_address
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
+from tasks.announce import announce_reward
 from tasks.build_samples import build_samples, num_missing_groups
 from tasks.check_guards import Guarded, check_evaluation, check_record, check_step
 from tasks.generate import generate
@@ -25,6 +29,7 @@ from tasks.record import record_iteration, tidy_up
 from tasks.report import Round, Step, open_iteration, report_step
 from tasks.score import score
 from tasks.select_prompts import select_prompts, select_replacements
+from tasks.show_run import Shown, open_progress, show_iteration, show_step
 from tasks.update_critic import update_critic
 from tasks.update_policy import update_policy
 from tasks.values.seeds import derive_seed
@@ -38,17 +43,28 @@ def iterate(config: PipelineConfig, lineage: str, num_iterations: int) -> int:
     The same call after a crash goes on where it stopped: every finished stage is found by its provenance.
     """
     with hold_lineage(lineage) as place:
-        remember_recipe(place, config.model_dump(mode="json"))
-        last = last_record(place) or bootstrap(place, config)
-        finish(place.at(iteration=last.iteration), last)
+        return advance(place, config, num_iterations).iteration
+
+
+def advance(place: Place, config: PipelineConfig, num_iterations: int) -> IterationRecord:
+    """The lineage that is held at ``place``, ``num_iterations`` further; gives the last record."""
+    remember_recipe(place, config.model_dump(mode="json"))
+    last = last_record(place) or bootstrap(place, config)
+    finish(place.at(iteration=last.iteration), last)
+    check_record(last, config.guards)
+    iterations = plan_iterations(place, last.iteration, num_iterations)
+    shown = open_progress(place.lineage, iterations, config.num_steps)
+    address = mlflow_address(Path(place.root))
+    for iteration in iterations:
+        before, last = last, run_iteration(place.at(iteration=iteration), config, last, shown)
+        finish(place.at(iteration=iteration), last)
+        show_iteration(place.at(iteration=iteration), before, last, address)
+        if last.refused_reward is None:
+            announce_reward(place.at(iteration=iteration), last.policy, last.reward)
         check_record(last, config.guards)
-        for iteration in plan_iterations(place, last.iteration, num_iterations):
-            last = run_iteration(place.at(iteration=iteration), config, last)
-            finish(place.at(iteration=iteration), last)
-            check_record(last, config.guards)
-            check_signal(place, config.max_no_signal_iterations)
-        end_request(place)
-    return last.iteration
+        check_signal(place, config.max_no_signal_iterations)
+    end_request(place)
+    return last
 
 
 def finish(place: Place, record: IterationRecord) -> None:
@@ -58,7 +74,7 @@ def finish(place: Place, record: IterationRecord) -> None:
 
 
 @flow(name="iteration")
-def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -> IterationRecord:
+def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord, shown: Shown) -> IterationRecord:
     """One outer iteration: the reference is frozen, the policy takes M steps, the reward model learns from them."""
     seed, prompts = config.seed, last.tables["prompts"]
     opened = open_iteration(place)
@@ -74,6 +90,7 @@ def run_iteration(place: Place, config: PipelineConfig, last: IterationRecord) -
             at_step, config, last, Learners(policy=policy, critic=critic, sampler=sampler or policy), number
         )
         report_step(opened, step)
+        show_step(shown, place.iteration, number)
         policy, critic = step.policy, step.critic
         steps.append(step)
         guarded.append(check_step(opened, step, config.guards))

@@ -35,8 +35,7 @@ def load_recipe(recipe: str, overrides: list[str]) -> PipelineConfig:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not a TOML file: {error}") from error
-    for override in overrides:
-        apply_override(settings, override)
+    apply_overrides(settings, overrides)
     try:
         return PipelineConfig.model_validate(settings)
     except ValidationError as error:
@@ -54,6 +53,12 @@ def _find(recipe: str) -> Path:
             f"no recipe is called {recipe!r}; there are {', '.join(shipped())}, or give the path of a .toml file"
         )
     return FOLDER / f"{recipe}.toml"
+
+
+def apply_overrides(settings: dict[str, Any], overrides: list[str]) -> None:
+    """Change settings in place, one ``KEY=VALUE`` after another."""
+    for override in overrides:
+        apply_override(settings, override)
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:

@@ -107,3 +107,9 @@ def read_servers(root: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return noted if isinstance(noted, dict) else {}
+
+
+def mlflow_address(root: Path) -> str:
+    """Where a person reads what MLflow has of the store: MLFLOW_TRACKING_URI, or what ``igrpo ui`` serves; "" for neither."""
+    configured = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return configured.rstrip("/") if configured.startswith("http") else read_servers(root).get("mlflow", "")

@@ -2,60 +2,79 @@
 
 import json
 import os
-import signal
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 from rich.console import Console
 
+from flows.access import Access, open_access
+from flows.keeping import Kept, keep_up
 from flows.servers import SERVERS_FILE, ServerError, is_healthy, wait_until_healthy
 from storage.files import write_atomic
 from storage.mlflow_client import SETTINGS, client, tracking_uri
 from tasks.runtime.guarded import HOST, free_port, start_guarded, stop
 
 
-def serve(out: Console, root: Path, prefect_port: int, mlflow_port: int) -> None:
-    """Start both servers on 127.0.0.1, print their addresses, and stop them on Ctrl-C or SIGTERM.
+def serve(out: Console, root: Path, prefect_port: int, mlflow_port: int, host: str = HOST) -> None:
+    """Start both servers, print their addresses, and stop them on Ctrl-C or SIGTERM.
 
     A port that is taken is replaced by a free one. The addresses are noted in the store, where `igrpo run` finds them.
+
+    Raises:
+        ValueError: ``host`` is not of this machine alone, and no password is set.
     """
-    prefect_port, mlflow_port = _usable(out, prefect_port), _usable(out, mlflow_port)
-    prefect_url, mlflow_url = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
+    kept = start_servers(out, root, prefect_port, mlflow_port, open_access(host, os.environ))
+    out.print("Ctrl-C stops both")
+    try:
+        keep_up(out, kept)
+    finally:
+        (root / SERVERS_FILE).unlink(missing_ok=True)
+
+
+def start_servers(out: Console, root: Path, prefect_port: int, mlflow_port: int, access: Access) -> list[Kept]:
+    """Both servers, once they answer; their addresses are printed and noted.
+
+    Raises:
+        ServerError: one did not start; neither runs.
+    """
+    prefect_port, mlflow_port = _usable(out, access.host, prefect_port), _usable(out, access.host, mlflow_port)
+    prefect_url, mlflow_url = f"http://{access.address}:{prefect_port}", f"http://{access.address}:{mlflow_port}"
+    environment = {
+        **access.prefect_environment,
+        "PREFECT_API_URL": f"{prefect_url}/api",
+        "PREFECT_UI_API_URL": f"{prefect_url}/api",
+    }
+    command = ["-m", "prefect", "server", "start", "--host", access.host, "--port", str(prefect_port)]
+    prefect_log, mlflow_log = root / "prefect" / "server.log", root / "mlflow-server.log"
+
+    def prefect_server() -> subprocess.Popen[bytes]:
+        return start_guarded([sys.executable, *command], prefect_log, environment)
+
+    def mlflow_server() -> subprocess.Popen[bytes]:
+        return start_guarded(
+            mlflow_command(root, mlflow_port, access),
+            mlflow_log,
+            {**MLFLOW_ENVIRONMENT, **access.mlflow_environment(root)},
+        )
+
     with out.status("starting the servers (about 30 s)"):
         client(root)  # makes the database before a server and a run could both try
-        prefect = start_guarded(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(prefect_port)],
-            root / "prefect" / "server.log",
-            {"PREFECT_API_URL": f"{prefect_url}/api", "PREFECT_UI_API_URL": f"{prefect_url}/api"},
-        )
-        mlflow = start_guarded(mlflow_command(root, mlflow_port), root / "mlflow-server.log", MLFLOW_ENVIRONMENT)
+        prefect, mlflow = prefect_server(), mlflow_server()
         try:
-            wait_until_healthy(prefect, f"{prefect_url}/api/health", root / "prefect" / "server.log", name="Prefect")
-            wait_until_healthy(mlflow, f"{mlflow_url}/health", root / "mlflow-server.log", name="MLflow")
+            wait_until_healthy(prefect, f"{prefect_url}/api/health", prefect_log, name="Prefect")
+            wait_until_healthy(mlflow, f"{mlflow_url}/health", mlflow_log, name="MLflow")
         except ServerError:
             stop(prefect)
             stop(mlflow)
             raise
-    note = root / SERVERS_FILE
-    write_atomic(note, json.dumps({"prefect": prefect_url, "mlflow": mlflow_url, "pid": str(os.getpid())}).encode())
-    out.print(
-        f"Prefect  [bold]{prefect_url}[/bold]\nMLflow   [bold]{mlflow_url}[/bold]\nCtrl-C stops both", highlight=False
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
-    try:
-        while prefect.poll() is None and mlflow.poll() is None:
-            time.sleep(0.5)
-        raise ServerError(
-            f"a server ended by itself; see the logs {root / 'prefect' / 'server.log'} and {root / 'mlflow-server.log'}"
-        )
-    except KeyboardInterrupt:
-        out.print("stopping")
-    finally:
-        note.unlink(missing_ok=True)
-        stop(prefect)
-        stop(mlflow)
+    noted = {"prefect": prefect_url, "mlflow": mlflow_url, "pid": str(os.getpid())}
+    write_atomic(root / SERVERS_FILE, json.dumps(noted).encode())
+    out.print(f"Prefect  [bold]{prefect_url}[/bold]\nMLflow   [bold]{mlflow_url}[/bold]", highlight=False)
+    return [
+        Kept("Prefect server", prefect_server, prefect_log, prefect),
+        Kept("MLflow server", mlflow_server, mlflow_log, mlflow),
+    ]
 
 
 MLFLOW_ENVIRONMENT = {
@@ -66,23 +85,23 @@ MLFLOW_ENVIRONMENT = {
 }
 
 
-def mlflow_command(root: Path, port: int) -> list[str]:
+def mlflow_command(root: Path, port: int, access: Access = Access()) -> list[str]:  # noqa: B008  # frozen
     """The MLflow server over a store, with one worker process."""
-    allowed = f"localhost:{port},{HOST}:{port}"
+    allowed = ",".join(f"{name}:{port}" for name in dict.fromkeys(["localhost", HOST, access.address]))
     return [
-        sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
+        sys.executable, "-m", "mlflow", "server", "--host", access.host, "--port", str(port), "--workers", "1",
         "--backend-store-uri", tracking_uri(root), "--default-artifact-root", (root / "mlflow-artifacts").as_uri(),
-        "--allowed-hosts", allowed,
+        "--allowed-hosts", allowed, *access.mlflow_arguments,
     ]  # fmt: skip
 
 
-def _usable(out: Console, port: int) -> int:
+def _usable(out: Console, host: str, port: int) -> int:
     import socket
 
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             other = free_port()
             who = " (a Prefect server)" if is_healthy(f"http://{HOST}:{port}/api/health") else ""

@@ -176,6 +176,11 @@ def close_request(place: Place) -> None:
     files.fsync_folder(place.lineage_folder)
 
 
+def is_interrupted(place: Place) -> bool:
+    """Whether a run of this lineage ended before it had done what was asked of it."""
+    return _open_request(place) is not None
+
+
 def _open_request(place: Place) -> Request | None:
     path = place.lineage_folder / REQUEST_FILE
     if not path.is_file():

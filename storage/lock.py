@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
@@ -15,9 +16,11 @@ from storage.errors import LineageBusy, LostLock, StorageError
 from storage.manifest import utc_now
 from storage.refs import Place, check_lineage_name
 
+log = logging.getLogger(__name__)
+
 LOCK_FILE = "lock"
 HOLDER_FILE = "holder.json"
-NUM_TRIES = 5
+PATIENCE_SECONDS = 0.5
 SECONDS_BETWEEN_TRIES = 0.1
 
 
@@ -46,7 +49,7 @@ def require_token(place: Place) -> None:
 
 
 @contextmanager
-def hold(root: Path, lineage: str) -> Iterator[Place]:
+def hold(root: Path, lineage: str, *, wait_seconds: float = 0.0) -> Iterator[Place]:
     """Hold a lineage for this process; gives the Place of its bootstrap with a token higher than every earlier one.
 
     The lock is a ``flock`` on ROOT/LINEAGE/lock: the kernel drops it when the process ends in whatever way, so a
@@ -58,15 +61,18 @@ def hold(root: Path, lineage: str) -> Iterator[Place]:
     In the working copy of an object store, the lock object there is taken too (``object_lock``), and the records are made
     those of the store before the block begins.
 
+    Args:
+        wait_seconds: how long to wait for another holder to end; whoever comes first after that has it, in no order.
+
     Raises:
-        LineageBusy: a live process holds it; names that process.
+        LineageBusy: a live process still holds it; names that process.
         StorageError: the file system has no locks.
     """
     folder = root.resolve() / check_lineage_name(lineage)
     files.make_folder(folder)
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _take(descriptor, folder, lineage)
+        _take(descriptor, folder, lineage, wait_seconds)
         floor = max(time.time_ns() // 1000, int(read_holder(folder).get("token", 0)) + 1)
         with object_lock.held(folder.parent, lineage, floor) as token:
             working_copy.pull(folder.parent, lineage)
@@ -79,14 +85,19 @@ def hold(root: Path, lineage: str) -> Iterator[Place]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path, lineage: str) -> None:
-    """Take the lock within half a second: a ``probe`` holds it for an instant, and a new holder signs just after it."""
-    for left in reversed(range(NUM_TRIES)):
+def _take(descriptor: int, folder: Path, lineage: str, wait_seconds: float) -> None:
+    """Take the lock within half a second at least: a ``probe`` holds it for an instant, and a new holder signs just after it."""
+    deadline = time.monotonic() + max(wait_seconds, PATIENCE_SECONDS)
+    is_told = False
+    while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            if not left:
+            if time.monotonic() >= deadline:
                 raise LineageBusy(_who_holds(folder, lineage)) from error
+            if wait_seconds and not is_told:
+                log.warning("waiting at most %.0f s: %s", wait_seconds, _who_holds(folder, lineage))
+                is_told = True
             time.sleep(SECONDS_BETWEEN_TRIES)
         except OSError as error:
             raise StorageError(

@@ -24,8 +24,8 @@ class NoSignal(ValueError):
 
 
 @contextmanager
-def hold_lineage(name: str) -> Iterator[Place]:
-    """Hold the lineage while the block runs; unfinished writes of dead runs are swept first.
+def hold_lineage(name: str, wait_seconds: float = 0.0) -> Iterator[Place]:
+    """Hold the lineage while the block runs, at most ``wait_seconds`` after asking; unfinished writes of dead runs are swept first.
 
     When the block fails, the tracking runs it left open are marked FAILED before the lock is given back: an MLflow run
     that nobody closes would stay RUNNING, or look green. What the run kept in memory, servers and verifier processes among
@@ -36,7 +36,7 @@ def hold_lineage(name: str) -> Iterator[Place]:
             library met that.
     """
     root = store_root(os.environ, Path.cwd())
-    with room.missing_room_named(root, name), lock.hold(root, name) as place:
+    with room.missing_room_named(root, name), lock.hold(root, name, wait_seconds=wait_seconds) as place:
         lineages.sweep(place)
         try:
             yield place

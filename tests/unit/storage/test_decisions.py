@@ -5,7 +5,7 @@ import json
 import pytest
 
 from storage import checkpoints, decisions, iterations, lock, tables
-from storage.errors import CorruptArtifact, LostLock
+from storage.errors import CorruptArtifact, LostLock, StorageError
 from storage.iterations import IterationRecord
 from storage.manifest import Provenance
 
@@ -100,3 +100,20 @@ def test_only_the_holder_decides(place, records):
         decisions.take(late, "rollback", records[0], records[2], "why", "kim")
     assert not (place.lineage_folder / "decisions").exists()
     assert lock.read_holder(place.lineage_folder)["token"] == place.token
+
+
+def test_a_reward_model_taken_between_iterations_scores_the_next_and_moves_nothing_else(place, records):
+    reward = records[1].reward.model_copy(update={"version": "9"})
+    taken = decisions.take_reward(place, reward, records[2], "more replay", "kim")
+    after = seen(place, records[2])
+    assert after.reward == reward
+    assert (after.start, after.champion) == (records[2].start, records[2].champion)
+    assert after.reward_promotion == f"reward model v9 taken by kim at {taken.at}: more replay"
+    assert seen(place, records[1]) == records[1]
+
+
+def test_a_reward_model_is_not_changed_under_an_iteration_that_has_begun(place, records):
+    (place.lineage_folder / "iteration-0003").mkdir()
+    with pytest.raises(StorageError, match="iteration 3 of 'lineage' was interrupted"):
+        decisions.take_reward(place, records[1].reward, records[2], "why", "kim")
+    assert decisions.decisions(place.lineage_folder.parent, place.lineage) == []
