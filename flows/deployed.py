@@ -24,7 +24,13 @@ from tasks.lineage import last_record, remember_recipe
 from tasks.record_measurement import record_measurement
 
 
-@flow(name="iterate-lineage", flow_run_name="{request.lineage}", persist_result=False)
+def _lineage_name() -> str:
+    """The name of a run; Prefect asks for it before and after it has made a model of the request."""
+    request = runtime.flow_run.parameters["request"]
+    return str(request["lineage"] if isinstance(request, dict) else request.lineage)
+
+
+@flow(name="iterate-lineage", flow_run_name=_lineage_name, persist_result=False)
 def iterate_lineage(request: IterateRequest) -> State[Any]:
     """Continue a lineage by some iterations, or finish those of an interrupted run."""
     config = _recorded(request.lineage, request.overrides)
@@ -37,7 +43,7 @@ def iterate_lineage(request: IterateRequest) -> State[Any]:
     return Completed(message=f"{request.lineage} stands at iteration {last.iteration}")
 
 
-@flow(name="bootstrap-lineage", flow_run_name="{request.lineage}", persist_result=False)
+@flow(name="bootstrap-lineage", flow_run_name=_lineage_name, persist_result=False)
 def bootstrap_lineage(request: BootstrapRequest) -> State[Any]:
     """Iteration 0 of a new lineage: the first policy and reward model, the prompts, the baseline."""
     config = load_recipe(request.recipe, request.overrides)
@@ -52,7 +58,7 @@ def bootstrap_lineage(request: BootstrapRequest) -> State[Any]:
     return Completed(message=f"{request.lineage} has its bootstrap")
 
 
-@flow(name="evaluate-policy", flow_run_name="{request.lineage}", persist_result=False)
+@flow(name="evaluate-policy", flow_run_name=_lineage_name, persist_result=False)
 def evaluate_version(request: EvaluateRequest) -> State[Any]:
     """Measure a policy on the held-out prompts, scored with a reward model."""
     config = _recorded(request.lineage, [])
@@ -68,7 +74,7 @@ def evaluate_version(request: EvaluateRequest) -> State[Any]:
     return Completed(message=said)
 
 
-@flow(name="retrain-reward-model", flow_run_name="{request.lineage}", persist_result=False)
+@flow(name="retrain-reward-model", flow_run_name=_lineage_name, persist_result=False)
 def retrain_reward_model(request: RetrainRewardRequest) -> State[Any]:
     """Train the reward model once more between two iterations; what forgot its anchor set is refused."""
     config = _recorded(request.lineage, [])

@@ -166,9 +166,15 @@ def start_worker(root: Path, limit: int) -> Kept:
     ]  # fmt: skip
 
     def start() -> subprocess.Popen[bytes]:
-        return start_guarded(command, log, {"IGRPO_HOME": str(root), "PREFECT_LOGGING_LEVEL": "INFO"})
+        return start_guarded(command, log, {"IGRPO_HOME": _store(root), "PREFECT_LOGGING_LEVEL": "INFO"})
 
     return Kept("worker", start, log, start())
+
+
+def _store(root: Path) -> str:
+    """The store as a run finds it from any folder: an address as it was given, a folder absolute."""
+    given = os.environ.get("IGRPO_HOME", "")
+    return given if "://" in given else str(root)
 
 
 def _prefect(root: Path, environment: dict[str, str], *arguments: str) -> None:
@@ -180,7 +186,7 @@ def _prefect(root: Path, environment: dict[str, str], *arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "prefect", *arguments],
         cwd=PROJECT,
-        env={**os.environ, **environment, "IGRPO_HOME": str(root)},
+        env={**os.environ, **environment, "IGRPO_HOME": _store(root)},
         capture_output=True,
         text=True,
         timeout=DEPLOY_TIMEOUT_SECONDS,

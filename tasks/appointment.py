@@ -10,7 +10,7 @@ from typing import Any, Literal
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import iterations, lineages
+from storage import iterations, lineages, lock
 from storage.errors import LineageBusy
 from storage.home import store_root
 from storage.iterations import RECORD
@@ -51,7 +51,9 @@ def hold_when_free(name: str, when_busy: WhenBusy, max_wait_minutes: float) -> I
 @task(cache_policy=NO_CACHE)
 def recorded_recipe(name: str) -> dict[str, Any]:
     """The recipe that the lineage was born with; UnknownLineage names those that there are. Makes no folder."""
-    return lineages.read_recipe(store_root(os.environ, Path.cwd()), name)
+    root = store_root(os.environ, Path.cwd())
+    lock.refresh(root)  # on an object store, what other machines recorded
+    return lineages.read_recipe(root, name)
 
 
 @task(cache_policy=NO_CACHE)
