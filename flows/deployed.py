@@ -15,11 +15,18 @@ from flows.config import PipelineConfig
 from flows.evaluate_policy import evaluate_policy
 from flows.iterate import advance, finish
 from flows.recipes import apply_overrides, load_recipe
-from flows.requests import BootstrapRequest, EvaluateRequest, IterateRequest, RetrainRewardRequest
+from flows.requests import (
+    BootstrapRequest,
+    CollectGarbageRequest,
+    EvaluateRequest,
+    IterateRequest,
+    RetrainRewardRequest,
+)
 from flows.retrain_reward import retrain_between
 from tasks.announce import announce_reward
 from tasks.appointment import hold_when_free, nothing_to_do, recorded_recipe
 from tasks.chosen_models import choose_models
+from tasks.collect_garbage import collect_garbage
 from tasks.lineage import last_record, remember_recipe
 from tasks.record_measurement import record_measurement
 
@@ -86,6 +93,17 @@ def retrain_reward_model(request: RetrainRewardRequest) -> State[Any]:
         if not done.is_refused:
             announce_reward(held.place.at(iteration=record.iteration), record.policy, done.reward)
     return Completed(message=f"reward model v{done.reward.version} is in use: {done.reason}")
+
+
+@flow(name="collect-garbage", flow_run_name=_lineage_name, persist_result=False)
+def collect_weights(request: CollectGarbageRequest) -> State[Any]:
+    """Weights of a lineage that nothing needs any more: a table of what goes and stays, and with "remove" they go."""
+    recorded_recipe(request.lineage)
+    with hold_when_free(request.lineage, request.when_busy, request.max_wait_minutes) as held:
+        if held.place is None:
+            return skipped(held.busy)
+        said = collect_garbage(held.place, request.keep_last, request.action)
+    return Completed(message=f"{request.lineage}: {said}")
 
 
 def skipped(why: str) -> State[Any]:

@@ -115,6 +115,7 @@ def deployments_version() -> str:
             requests.IterateRequest,
             requests.EvaluateRequest,
             requests.RetrainRewardRequest,
+            requests.CollectGarbageRequest,
         )
     ]
     decided = [PREFECT_FILE.read_text(encoding="utf-8"), forms, str(PROJECT)]

@@ -68,3 +68,10 @@ class RetrainRewardRequest(LineageRequest):
     """Another training of the reward model, on the newest labels and a new draw of replay."""
 
     why: str = Field(default="asked for from a deployment", min_length=1, description="Kept with the decision.")
+
+
+class CollectGarbageRequest(LineageRequest):
+    """Weights that no alias, no champion, no recent iteration and no branch needs."""
+
+    keep_last: int = Field(default=3, ge=1, description="Finished iterations whose weights stay.")
+    action: Literal["plan", "remove"] = Field(default="plan", description="Show what would go, or remove it.")

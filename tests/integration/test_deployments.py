@@ -17,11 +17,12 @@ from tests.integration.deployed_store import LINEAGE, ROOT, Deployed, children, 
 
 pytestmark = pytest.mark.orchestration
 
-ITERATE, BOOTSTRAP, EVALUATE, RETRAIN = (
+ITERATE, BOOTSTRAP, EVALUATE, RETRAIN, COLLECT = (
     "iterate-lineage/iterate",
     "bootstrap-lineage/bootstrap",
     "evaluate-policy/evaluate",
     "retrain-reward-model/retrain-reward",
+    "collect-garbage/garbage-collect",
 )
 HOLDER = """
 import sys
@@ -72,7 +73,7 @@ def begun(deployed, started):
 
 
 def test_a_second_call_finds_everything_and_changes_nothing(deployed):
-    names = [ITERATE, BOOTSTRAP, EVALUATE, RETRAIN]
+    names = [ITERATE, BOOTSTRAP, EVALUATE, RETRAIN, COLLECT]
     before = [deployed.deployment(name)["updated"] for name in names]
     done = deployed.cli("deploy")
     assert done.returncode == 0, done.stderr
@@ -215,6 +216,16 @@ def test_a_retrained_reward_model_is_announced_and_evaluated_by_the_automation(d
     assert message.startswith(
         f"policy v{newest.policy.version} with reward model v{request['reward_version']}: accuracy "
     )
+
+
+def test_garbage_is_shown_first_and_collected_when_asked_to(deployed):
+    kind, _, planned = deployed.end_of(deployed.start(COLLECT, asked(keep_last=1)).json()["id"])
+    assert kind == "COMPLETED", planned
+    num, num_bytes = planned.removeprefix("small: ").split(" would go, ")
+    assert int(num) > 0
+    kind, _, done = deployed.end_of(deployed.start(COLLECT, asked(keep_last=1, action="remove")).json()["id"])
+    assert kind == "COMPLETED", done
+    assert done.startswith(f"small: {num} removed, "), num_bytes
 
 
 def test_the_page_of_a_run_has_a_progress_bar_a_table_and_a_summary(deployed):
