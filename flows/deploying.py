@@ -1,5 +1,6 @@
 """`igrpo deploy`: servers, work pool, deployments, automations and a worker, each made only where it is missing."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 
@@ -39,9 +40,10 @@ def deploy(out: Console, root: Path, limit: int, prefect_port: int, mlflow_port:
         limit: runs that the worker does at a time.
     """
     kept = _servers(out, root, prefect_port, mlflow_port, host)
+    claim = claim_worker(root)
     try:
         changes = apply(out, root)
-        if not has_worker():
+        if claim is not None:
             kept.append(start_worker(root, limit))
             out.print(f"worker   started, {limit} run(s) at a time; log {kept[-1].log}", highlight=False)
         if not changes and not kept:
@@ -146,16 +148,20 @@ def _keep_switches(client: Any, before: dict[str, Any]) -> None:
                 client.update_deployment_schedule(deployment.id, schedule.id, active=wanted)
 
 
-def has_worker() -> bool:
-    """Whether a worker polls the pool now."""
-    from prefect.client.orchestration import get_client
+def claim_worker(root: Path) -> IO[str] | None:
+    """The right to keep this machine's worker over the store, for as long as the file is open; None when another has it.
 
-    with get_client(sync_client=True) as client:
-        return any(str(each.status) == "WorkerStatus.ONLINE" or each.status == "ONLINE" for each in _workers(client))
-
-
-def _workers(client: Any) -> list[Any]:
-    return list(client.read_workers_for_work_pool(POOL))
+    The server would call a worker online for a minute and more after it is gone; the kernel knows at once.
+    """
+    path = root / "prefect" / "worker.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    claim = path.open("w")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        claim.close()
+        return None
+    return claim
 
 
 def start_worker(root: Path, limit: int) -> Kept:
@@ -163,7 +169,7 @@ def start_worker(root: Path, limit: int) -> Kept:
     log = root / "prefect" / "worker.log"
     command = [
         sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
-        "--name", f"{socket.gethostname()}-{os.getpid()}", "--limit", str(limit), "--install-policy", "never",
+        "--name", socket.gethostname(), "--limit", str(limit), "--install-policy", "never",
     ]  # fmt: skip
 
     def start() -> subprocess.Popen[bytes]:
