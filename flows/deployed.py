@@ -15,14 +15,14 @@ from flows.config import PipelineConfig
 from flows.evaluate_policy import evaluate_policy
 from flows.iterate import advance, finish
 from flows.recipes import apply_overrides, load_recipe
-from flows.requests import (
+from flows.retrain_reward import retrain_between
+from flows.run_request import (
     BootstrapRequest,
     CollectGarbageRequest,
     EvaluateRequest,
     IterateRequest,
     RetrainRewardRequest,
 )
-from flows.retrain_reward import retrain_between
 from tasks.announce import announce_reward
 from tasks.appointment import hold_when_free, nothing_to_do, recorded_recipe
 from tasks.chosen_models import choose_models

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from rich.console import Console
 
-from flows import requests
+from flows import run_request
 from flows.access import open_access
 from flows.keeping import Kept, keep_up
 from flows.servers import SERVERS_FILE, ServerError, is_healthy, read_servers
@@ -113,11 +113,11 @@ def deployments_version() -> str:
     forms = [
         model.model_json_schema()
         for model in (
-            requests.BootstrapRequest,
-            requests.IterateRequest,
-            requests.EvaluateRequest,
-            requests.RetrainRewardRequest,
-            requests.CollectGarbageRequest,
+            run_request.BootstrapRequest,
+            run_request.IterateRequest,
+            run_request.EvaluateRequest,
+            run_request.RetrainRewardRequest,
+            run_request.CollectGarbageRequest,
         )
     ]
     decided = [PREFECT_FILE.read_text(encoding="utf-8"), forms, str(PROJECT)]

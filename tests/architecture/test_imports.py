@@ -3,6 +3,7 @@
 import ast
 import sys
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,10 @@ def taken_names():
     folders = {each.name for each in ROOT.iterdir() if each.is_dir()}
     everything = [path for room in ROOMS for path in files(f"{room}/**/*.py")]
     imported = {module.partition(".")[0] for path in everything for module, _ in imports(parsed(path))}
-    return sys.stdlib_module_names | folders | imported | {"tests", "benchmarks", "deployments"}
+    installed = set(
+        packages_distributions()
+    )  # what our libraries import matters as well: flows/requests.py hid requests
+    return sys.stdlib_module_names | folders | imported | installed | {"tests", "benchmarks", "deployments"}
 
 
 @pytest.mark.parametrize(("path", "glob"), cases(["flows/*.py", "tasks/*.py"]))

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from flows.environment import DEFAULTS
 from flows.recipes import shipped
-from flows.requests import BootstrapRequest, EvaluateRequest, IterateRequest
+from flows.run_request import BootstrapRequest, EvaluateRequest, IterateRequest
 
 ROOT = Path(__file__).parents[3]
 FILE = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text())
