@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.chaos import clock_faults, faults, kills
+from tests.chaos import faults, kills
 from tests.chaos.bench import Bench
 from tests.chaos.kills import Campaign
 
@@ -23,11 +23,7 @@ def test_three_kills_at_random_instants_change_nothing(bench):
     assert [kill.outcome for kill in campaign.kills] == [kills.DIED] * 3
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [faults.full_disk, faults.second_run, clock_faults.goes_back_between_runs],
-    ids=lambda fault: fault.__name__,
-)
+@pytest.mark.parametrize("fault", [faults.full_disk, faults.second_run], ids=lambda fault: fault.__name__)
 def test_the_fault_has_its_promised_outcome(bench, fault):
     try:
         assert fault(bench) == []
