@@ -15,7 +15,12 @@ from storage.errors import LineageBusy
 from storage.refs import Place
 from tests.integration.deployed_store import LINEAGE, ROOT, Deployed, children, is_alive, wait_for
 
-pytestmark = pytest.mark.orchestration
+pytestmark = [
+    pytest.mark.orchestration,
+    pytest.mark.skipif(
+        os.environ.get("IGRPO_DEPLOYMENT_TESTS") != "1", reason="some minutes; IGRPO_DEPLOYMENT_TESTS=1 runs it"
+    ),
+]
 
 ITERATE, BOOTSTRAP, EVALUATE, RETRAIN, COLLECT = (
     "iterate-lineage/iterate",
