@@ -10,8 +10,6 @@ from storage.refs import check_lineage_name
 from storage.retention import Plan
 from storage.store_lock import hold_store
 
-MIB = 2**20
-
 
 def show_plans(out: Console, root: Path, lineage: str | None, keep_last: int) -> None:
     """Say what ``apply_plans`` would remove now and what it would keep; nothing is changed."""
@@ -21,7 +19,7 @@ def show_plans(out: Console, root: Path, lineage: str | None, keep_last: int) ->
         show_plan(out, plan)
         freed = sum(each.num_bytes for each in plan.removed)
         total += freed
-        out.print(f"{name}: {len(plan.removed)} would go, {freed / MIB:,.1f} MiB", highlight=False)
+        out.print(f"{name}: {len(plan.removed)} would go, {freed:,} bytes", highlight=False)
         try:
             lock.probe(root, name)
         except LineageBusy as error:
@@ -43,7 +41,7 @@ def apply_plans(out: Console, root: Path, lineage: str | None, keep_last: int) -
                 out.print(f"{name}: left alone: {error}", style="yellow", highlight=False, soft_wrap=True)
                 continue
             freed += removed
-            out.print(f"{name}: {len(plan.removed)} removed, {removed / MIB:,.1f} MiB freed", highlight=False)
+            out.print(f"{name}: {len(plan.removed)} removed, {removed:,} bytes freed", highlight=False)
     out.print(f"{freed:,} bytes freed", highlight=False)
 
 
@@ -52,7 +50,7 @@ def show_plan(out: Console, plan: Plan) -> None:
     for each in plan.kept:
         out.print(f"  keep   {each.name}: {'; '.join(each.reasons)}", markup=False, highlight=False, soft_wrap=True)
     for gone in plan.removed:
-        line = f"  remove {gone.name}: {gone.num_bytes / MIB:,.1f} MiB, {gone.reason}"
+        line = f"  remove {gone.name}: {gone.num_bytes:,} bytes, {gone.reason}"
         out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

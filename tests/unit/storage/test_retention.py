@@ -45,6 +45,15 @@ def test_the_last_k_and_the_reference_of_the_oldest_of_them_stay_and_the_rest_go
     )
 
 
+def test_the_reward_model_that_scores_the_next_iteration_stays(place, records, finish):
+    """Also when every later one was refused; the record names it."""
+    finish(place, 6, reward=records[1].reward)
+    assert reasons(plan(place, 1), "iteration-0001/reward") == (
+        "the next iteration starts from it",
+        "named by iteration 6, one of the last 1",
+    )
+
+
 @pytest.mark.parametrize(("keep_last", "num_gone"), [(1, 9), (3, 5), (5, 1), (6, 0), (99, 0)])
 def test_k_is_a_number_of_iterations(place, records, keep_last, num_gone):
     assert len(plan(place, keep_last).removed) == num_gone
