@@ -11,6 +11,7 @@ from flows.recipes import RecipeError
 from flows.servers import Api, ensure_api
 from flows.summary_view import alarm_lines, summary_table, where_next
 from storage import iterations, lineages, summaries
+from storage.home import described
 from storage.lock import probe
 from storage.refs import check_lineage_name
 from tasks.runtime.progress import shown_on
@@ -29,7 +30,7 @@ def run_lineage(out: Console, root: Path, config: PipelineConfig, lineage: str, 
         raise RecipeError(str(error)) from error
     probe(root, lineage)
     lineages.require_same_recipe(root, lineage, config.model_dump(mode="json"))
-    out.print(f"lineage [bold]{lineage}[/bold] in {root}", highlight=False)
+    out.print(f"lineage [bold]{lineage}[/bold] in {described(root)}", highlight=False)
     started = time.monotonic()
     with out.status("starting (libraries and the Prefect server; about 15 s)"):
         api = _start(root, config, lineage)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from storage.errors import StorageError
 from storage.object_store import is_url
-from storage.working_copy import open_copy
+from storage.working_copy import open_copy, store_behind
 
 
 def store_root(env: Mapping[str, str], cwd: Path) -> Path:
@@ -31,3 +31,9 @@ def store_root(env: Mapping[str, str], cwd: Path) -> Path:
     if not os.access(root, os.W_OK | os.X_OK):
         raise StorageError(f"the store {root} can not be written to; set IGRPO_HOME to a folder of your own")
     return root.resolve()
+
+
+def described(root: Path) -> str:
+    """The store as a person knows it: its folder, or its address with the folder of the working copy."""
+    store = store_behind(root)
+    return str(root) if store is None else f"{store.url} (working copy {root})"

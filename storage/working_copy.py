@@ -140,6 +140,14 @@ def send_manifest(folder: Path, aside: Path) -> None:
         raise LostLock(f"{store.url} already holds a commit of {folder}: another run made it; run again") from error
 
 
+def fetch_manifest(folder: Path) -> None:
+    """The manifest of a folder that is not here but was committed to the object store (its answer was lost, or the disk full)."""
+    if not folder.exists() and (behind := _behind(folder)) is not None:
+        store, root = behind
+        if (found := store.get(f"{folder.relative_to(root).as_posix()}/{_MANIFEST}")) is not None:
+            files.write_atomic(folder / _MANIFEST, found.data)
+
+
 def send_file(path: Path) -> None:
     """Upload a small file that was just replaced (a no-op in a plain folder)."""
     if (behind := _behind(path)) is not None:

@@ -139,6 +139,10 @@ def test_a_run_that_dies_while_it_sends_leaves_all_or_nothing(root, monkeypatch,
             patch.setattr(commits.files, "commit_folder", unplug)
         with pytest.raises(Unplugged):
             checkpoints.publish(place, "policy", write_policy, POLICY)
+        is_done = (
+            checkpoints.find(place, "policy", POLICY) is not None
+        )  # before the next run: a retry of the stage asks so
+        assert is_done == (instant == "after the manifest")
     assert "line/iteration-0000/policy/model.safetensors" in keys(root)
     with lock.hold(root, "line") as place:
         found = checkpoints.find(place, "policy", POLICY)
