@@ -33,7 +33,6 @@ def find(place: Place, folder: Path, provenance: Provenance) -> Manifest | None:
     Raises:
         ProvenanceMismatch: see above. LostLock: something is broken, but another run took the lineage.
     """
-    working_copy.fetch_manifest(folder)
     try:
         manifest = read_manifest(folder)
         damage = "it has no manifest" if manifest is None and folder.exists() else ""

@@ -195,6 +195,7 @@ def read_manifest(folder: Path) -> Manifest | None:
             damaged is rebuilt).
     """
     path = folder / MANIFEST
+    working_copy.fetch_manifest(folder)
     if not path.is_file():
         return None
     fields = files.read_json(path, cure=_cure(folder))

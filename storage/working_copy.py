@@ -141,7 +141,10 @@ def send_manifest(folder: Path, aside: Path) -> None:
 
 
 def fetch_manifest(folder: Path) -> None:
-    """The manifest of a folder that is not here but was committed to the object store (its answer was lost, or the disk full)."""
+    """The manifest of a folder that is not here but was committed to the object store.
+
+    It is of another lineage, which nobody asked for yet; or this machine sent it, and the answer was lost or the disk full.
+    """
     if not folder.exists() and (behind := _behind(folder)) is not None:
         store, root = behind
         if (found := store.get(f"{folder.relative_to(root).as_posix()}/{_MANIFEST}")) is not None:

@@ -101,6 +101,15 @@ def test_an_empty_working_copy_has_everything_again(root):
         assert tables.read(table) == [ROW]
 
 
+def test_what_another_lineage_made_comes_when_it_is_read(root):
+    with lock.hold(root, "parent") as place:
+        policy = checkpoints.publish(place, "policy", write_policy, POLICY)
+    shutil.rmtree(root / "parent")
+    with lock.hold(root, "branch"):
+        checkpoints._verified.clear()
+        assert (checkpoints.open_folder(policy) / "model.safetensors").read_bytes() == b"weights"
+
+
 def test_a_changed_object_is_refused_by_its_digest_and_named(root):
     with lock.hold(root, "line") as place:
         policy = checkpoints.publish(place, "policy", write_policy, POLICY)
