@@ -12,6 +12,7 @@ from storage.manifest import Provenance
 from storage.mlflow_client import client
 from tasks.check_guards import Guarded
 from tasks.evaluation.config import AlarmConfig, PromotionConfig
+from tasks.journal_iteration import journal_iteration
 from tasks.promote import promote
 from tasks.promote_reward import RewardChoice
 from tasks.record import record_bootstrap, record_iteration, tidy_up
@@ -167,6 +168,7 @@ def recorded(tmp_path_factory):
         for iteration in range(5):
             last = record_fully(place, iteration, last)
             tidy_up.fn(place.at(iteration=iteration), last)
+            journal_iteration.fn(place.at(iteration=iteration), last)
     return root
 
 
