@@ -116,7 +116,7 @@ def repair_lineage(
     """Tell MLflow everything that the store holds of a lineage, and redraw the pages of its versions."""
     from flows.repair import repair
 
-    repair(out, _root(), name)
+    repair(out, open_store(), name)
 
 
 @app.command()

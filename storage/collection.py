@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from storage import checkpoints, iterations, registry
+from storage import checkpoints, delivery, iterations, journal
 from storage.files import fsync_folder
 from storage.lock import require_token
 from storage.manifest import MANIFEST, read_manifest, utc_now
@@ -40,9 +40,11 @@ def collect(place: Place, plan: Plan) -> int:
         ref = versions.get(str(folder))
         role: Role = folder.name  # type: ignore[assignment]
         if isinstance(ref, ModelRef) and ref.version and not is_untouched(root):
-            registry.tag_version(place, ref, {REMOVED_TAG: f"removed by igrpo gc at {utc_now()}: {each.reason}"})
+            tags = {REMOVED_TAG: f"removed by igrpo gc at {utc_now()}: {each.reason}"}
+            journal.append(place, "version_tags", {"ref": ref.model_dump(), "tags": tags})
         freed += _unlink(folder, links)
         freed += checkpoints.prune(place, ModelRef(uri=str(folder), digest=manifest.digest, role=role))
+    delivery.deliver(place)
     return freed
 
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from storage import files
 from storage.errors import CorruptArtifact
+from storage.iterations import IterationRecord
 from storage.lock import require_token
 from storage.refs import Frozen, Place, mistakes
 
@@ -114,17 +115,22 @@ def num_pending(root: Path, lineage: str) -> int:
     return len(_paths(folder_of(root, lineage)))
 
 
-def is_recorded(root: Path, lineage: str, mark: str) -> bool:
-    """Whether everything of the newest record, ``mark`` names it, was written into the journal."""
+def is_recorded(root: Path, lineage: str, record: IterationRecord) -> bool:
+    """Whether the newest record that was written into the journal whole is this one."""
     path = folder_of(root, lineage) / RECORDED_FILE
-    return path.is_file() and files.read_json(path, cure="delete it, the next run writes it anew").get("mark") == mark
+    cure = "delete it, the next run writes it anew"
+    return path.is_file() and files.read_json(path, cure=cure).get("record") == _mark(record)
 
 
-def mark_recorded(place: Place, mark: str) -> None:
-    """Everything that the record named by ``mark`` says stands in the journal."""
+def mark_recorded(place: Place, record: IterationRecord) -> None:
+    """Everything that the record says stands in the journal."""
     require_token(place)
     path = folder_of(Path(place.root), place.lineage) / RECORDED_FILE
-    files.write_atomic(path, (json.dumps({"mark": mark}) + "\n").encode())
+    files.write_atomic(path, (json.dumps({"record": _mark(record)}) + "\n").encode())
+
+
+def _mark(record: IterationRecord) -> str:
+    return f"iteration {record.iteration}, policy v{record.policy.version} {record.policy.digest}"
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -5,7 +5,18 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import checkpoints, delivery, iterations, journal, lineage_pages, lineages, registry, stages, tables
+from storage import (
+    branching,
+    checkpoints,
+    delivery,
+    iterations,
+    journal,
+    lineage_pages,
+    lineages,
+    registry,
+    stages,
+    tables,
+)
 from storage.decisions import Decision
 from storage.iterations import IterationRecord
 from storage.manifest import code, created_at
@@ -24,7 +35,7 @@ def journal_iteration(place: Place, record: IterationRecord) -> None:
 
     Repeated at the next start, in case a kill came between the record and this.
     """
-    if not journal.is_recorded(Path(place.root), place.lineage, _mark(record)):
+    if not journal.is_recorded(Path(place.root), place.lineage, record):
         write_entries(place, record)
     delivery.deliver(place)
 
@@ -35,8 +46,12 @@ def write_entries(place: Place, record: IterationRecord) -> None:
     Raises:
         LostLock: another run took the lineage.
     """
-    earlier = iterations.records(Path(place.root), place.lineage)[: record.iteration]
+    root = Path(place.root)
+    earlier = [each for each in iterations.records(root, place.lineage) if each.iteration < record.iteration]
     before = earlier[-1] if earlier else None
+    if before is None and (parent := lineages.read_parent(root, place.lineage)) is not None:
+        branching.write_entries(place, record, parent)
+        return
     datasets = datasets_of(place, record)
     open_run(place)
     for ref, parents, sentence, refused in _models(record, before):
@@ -52,11 +67,7 @@ def write_entries(place: Place, record: IterationRecord) -> None:
     journal.append(place, "metrics", {"metrics": record.metrics, "step": 0, "created_at": stamp})
     _append_decisions(place, record)
     journal.append(place, "finish", {"status": "FINISHED"})
-    journal.mark_recorded(place, _mark(record))
-
-
-def _mark(record: IterationRecord) -> str:
-    return f"iteration {record.iteration}, policy v{record.policy.version} {record.policy.digest}"
+    journal.mark_recorded(place, record)
 
 
 def write_steps(place: Place, record: IterationRecord) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import decisions, delivery, errors, from, iterations, lineages, lock, room, storage, summaries, tables
+from storage import decisions, delivery, iterations, lineages, lock, room, summaries, tables
+from storage.errors import StorageError
 from storage.home import store_root
 from storage.iterations import IterationRecord
 from storage.manifest import Provenance

@@ -1,8 +1,10 @@
 """MLflow dead, dying or hanging: bounded time, one warning, nothing lost, and afterwards everything exactly once."""
 
+import secrets
 import socket
 import threading
 import time
+from functools import cache
 
 import pytest
 
@@ -19,8 +21,8 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def place(store, request):
-    with lock.hold(store, request.node.name[:40].replace("[", "-").rstrip("]")) as place:
+def place(store):
+    with lock.hold(store, f"loop-{secrets.token_hex(4)}") as place:
         yield place
     delivery._failed.clear()
 
@@ -45,21 +47,23 @@ def silent():
             connection.close()
 
 
-def model(place, content=b"w"):
+def model(place):
     def write(folder):
-        (folder / "model.safetensors").write_bytes(content)
+        (folder / "model.safetensors").write_bytes(b"w")
 
     ref = checkpoints.publish(place, "policy", write, Provenance(stage="policy", inputs={}))
     return ref.model_copy(update={"version": str(place.iteration + 1)})
 
 
-def table(place):
-    return tables.publish(place, "evaluation", [], Provenance(stage="evaluation", inputs={}))
+@cache
+def made(place):
+    """A model and a table of the iteration, made once."""
+    return model(place), tables.publish(place, "evaluation", [], Provenance(stage="evaluation", inputs={}))
 
 
 def write_iteration(place):
     """What an iteration puts into the journal, one entry of most kinds; gives the number of entries."""
-    ref, rows = model(place), table(place)
+    ref, rows = made(place)
     stamp = "2026-01-01T00:00:00.000000Z"
     journal.append(place, "run", {"name": "0000 x", "tags": {"a": "b"}, "params": {"lr": "1"}})
     journal.append(place, "metrics", {"metrics": {"loss": 2.0}, "step": 1, "created_at": stamp})

@@ -6,6 +6,8 @@ import pytest
 
 from storage import journal, lock
 from storage.errors import CorruptArtifact, LostLock
+from storage.iterations import IterationRecord
+from storage.refs import ModelRef
 
 
 @pytest.fixture
@@ -69,7 +71,12 @@ def test_who_lost_the_lineage_writes_nothing(lineage):
 
 def test_the_mark_names_one_record(lineage):
     root = lineage.lineage_folder.parent
-    assert not journal.is_recorded(root, "loop", "a")
-    journal.mark_recorded(lineage, "a")
-    assert journal.is_recorded(root, "loop", "a")
-    assert not journal.is_recorded(root, "loop", "b")
+    ref = ModelRef(uri="/x", digest="a" * 64, role="policy", version="3")
+    record = IterationRecord(
+        iteration=2, policy=ref, reference=ref, reward=ref, champion=ref, tables={}, metrics={}, seconds=1.0
+    )
+    assert not journal.is_recorded(root, "loop", record)
+    journal.mark_recorded(lineage, record)
+    assert journal.is_recorded(root, "loop", record)
+    again = record.model_copy(update={"policy": ref.model_copy(update={"digest": "b" * 64})})
+    assert not journal.is_recorded(root, "loop", again)
