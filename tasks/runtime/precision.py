@@ -14,15 +14,19 @@ log = logging.getLogger(__name__)
 def compute_dtype(wanted: Precision, device: str) -> torch.dtype:
     """What products are computed in on ``device``: float32 or bfloat16.
 
-    "auto" is bfloat16 on a CUDA device of compute capability 8.0 or more and on a CPU with AMX or AVX512-BF16, else
-    float32: elsewhere bfloat16 is emulated, a hundredfold slower.
+    "auto" is bfloat16 on a CUDA device of compute capability 8.0 or more, else float32. On a CPU bfloat16 has to be asked for,
+    also where AMX or AVX512-BF16 multiply it: the numbers of a run must not depend on which processor it met.
     """
     is_there = has_bfloat16(device)
     if wanted == "bfloat16" and not is_there:
         log.warning(
             "this %s has no bfloat16 products: they are emulated and slow; precision auto takes float32", device
         )
-    return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and is_there) else torch.float32
+    return (
+        torch.bfloat16
+        if wanted == "bfloat16" or (wanted == "auto" and is_there and device.startswith("cuda"))
+        else torch.float32
+    )
 
 
 def has_bfloat16(device: str) -> bool:

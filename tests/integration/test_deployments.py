@@ -202,6 +202,8 @@ def test_a_restart_of_the_prefect_server_does_not_hurt_a_run(deployed):
 
     wait_for(is_completed, 120)
     wait_for(lambda: not is_alive(pid), 30)
+    assert server, "no server was found to be killed"
+    assert last_iteration(deployed) == before + 4
 
 
 def test_a_retrained_reward_model_is_announced_and_evaluated_by_the_automation(deployed):
