@@ -10,7 +10,7 @@ from storage import checkpoints, decisions, delivery, iterations, journal, linea
 from storage.decisions import Decision
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
-from tasks.journal_iteration import write_decision
+from tasks import journal_versions
 
 
 def decide(
@@ -44,7 +44,9 @@ def decide(
         checkpoints.open_folder(chosen.policy)  # its weights are there, and are those that were committed
         decision = decisions.take(place, kind, chosen, last, why.strip(), by or getpass.getuser())
         here = place.at(iteration=last.iteration)
-        write_decision(here, decision)
+        taken = decisions.decisions(root, lineage)
+        journal_versions.write_aliases(here, decisions.in_force(records[-1], taken), decision.sentence)
+        journal_versions.write_decision_tags(here, decision, taken)
         if kind == "rollback":
             journal.append(place.at(iteration=last.iteration + 1), "retire", {"why": decision.sentence})
         delivery.deliver(here)

@@ -4,10 +4,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from storage import decisions, delivery, iterations, lineages, lock
+from storage import decisions, delivery, iterations, journal, lineages, lock
 from storage.errors import StorageError
 from storage.refs import check_lineage_name
-from tasks.journal_iteration import write_decision, write_entries, write_steps
+from tasks import journal_versions
+from tasks.adopt_reward import write_decided_retraining
+from tasks.journal_iteration import write_entries, write_steps
 
 
 def repair(out: Console, root: Path, lineage: str) -> None:
@@ -20,14 +22,23 @@ def repair(out: Console, root: Path, lineage: str) -> None:
     lineages.read_recipe(root, lineage)  # names the lineages that there are
     with lock.hold(root, lineage) as place:
         records, taken = iterations.records(root, lineage), decisions.decisions(root, lineage)
-        for record in records:
+        for number, record in enumerate(records, 1):
             here = place.at(iteration=record.iteration)
             write_steps(here, record)
-            write_entries(here, record)
+            write_entries(here, records[:number], taken)
             for decision in taken:
                 if decision.after_iteration == record.iteration:
-                    write_decision(here, decision)
+                    write_decided_retraining(here, record, decision, taken)
+                    journal_versions.write_decision_tags(here, decision, taken)
+        if records:
+            last = decisions.in_force(records[-1], taken)
+            here = place.at(iteration=last.iteration)
+            journal_versions.write_aliases(here, last, f"iteration {last.iteration}: {last.promotion}")
         left = delivery.deliver_now(place)
+        if not left:
+            journal.forget_refused(place)
+            if records:
+                journal.mark_recorded(place, records[-1])
     if left:
         raise StorageError(f"MLflow did not take {left} things of {lineage}; start it (`igrpo ui`), then repeat this")
     out.print(f"{lineage}: MLflow holds {len(records)} iterations and {len(taken)} decisions", highlight=False)

@@ -1,14 +1,15 @@
 """A lineage that begins with a version of another one: its first record names the other's models and tables where they stand."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storage import delivery, iterations, journal, lineages, registry, summaries, tables, versions
+from storage import delivery, iterations, journal, lineages, registry, summaries, tables, version_pages, versions
 from storage.checkpoints import open_folder
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
 from storage.lineages import HISTORY, Parent
-from storage.refs import DatasetRef, Place
+from storage.refs import DatasetRef, ModelRef, Place
 
 OWN_TABLES = ("prompts", "labels", "anchor", "reward_training", "evaluation")
 """Tables of a record that the next iteration reads or that say what its models learned from."""
@@ -91,6 +92,7 @@ def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: di
     )
     record = iterations.publish_record(here, record, reward)
     write_entries(here, record, parent)
+    journal.mark_recorded(here, record)
     delivery.deliver(here)
     return record
 
@@ -111,27 +113,33 @@ def write_entries(place: Place, record: IterationRecord, parent: Parent) -> None
     }
     params = lineages.flattened(lineages.read_recipe(root, place.lineage))
     journal.append(place, "run", {"name": f"{record.iteration:04d} branch", "tags": tags, "params": params})
+    named = {name: record.tables[name] for name in OWN_TABLES if name in record.tables}
     for ref, source in (
         (record.policy, origin.policy),
         (record.reward, origin.reward),
         (record.critic, origin.critic),
     ):
-        if ref is None or source is None:
-            continue
-        name = registry.registered_name(parent.lineage, ref.role)
-        content = {
-            "ref": ref.model_dump(),
-            "tags": {"grpo.parent": registry.model_uri(parent.lineage, source)},
-            "description": f"iteration {record.iteration} · branched from {name} v{source.version}",
-        }
-        journal.append(place, "version", content)
-        for alias in ("current", "champion"):
-            journal.append(
-                place, "alias", {"ref": ref.model_dump(), "alias": alias, "cause": f"iteration {record.iteration}"}
-            )
-    for name in OWN_TABLES:
-        if (table := record.tables.get(name)) is not None:
-            profile = {"iteration": record.iteration, **tables.metrics_of(table)}
-            journal.append(place, "dataset", {"ref": table.model_dump(), "context": name, "profile": profile})
+        if ref is not None and source is not None:
+            _write_version(place, ref, source, parent, named)
+    for name, table in named.items():
+        profile = {"iteration": record.iteration, **tables.metrics_of(table)}
+        journal.append(place, "dataset", {"ref": table.model_dump(), "context": name, "profile": profile})
     journal.append(place, "finish", {"status": "FINISHED"})
-    journal.mark_recorded(place, record)
+
+
+def _write_version(
+    place: Place, ref: ModelRef, source: ModelRef, parent: Parent, named: Mapping[str, DatasetRef]
+) -> None:
+    origin = registry.registered_name(parent.lineage, ref.role)
+    sentence = f"iteration {place.iteration} · branched from {origin} v{source.version}"
+    tags = {
+        "grpo.parent": registry.model_uri(parent.lineage, source),
+        version_pages.SENTENCE: sentence,
+        version_pages.DATASETS: version_pages.tag_of(
+            {name: (each.digest, each.num_rows) for name, each in named.items()}
+        ),
+    }
+    journal.append(place, "version", {"ref": ref.model_dump(), "tags": tags, "description": sentence})
+    journal.append(place, "drawing", {"ref": ref.model_dump(), "strip": "", "pictures": {}})
+    for alias in ("current", "champion"):
+        journal.append(place, "alias", {"ref": ref.model_dump(), "alias": alias, "cause": sentence})

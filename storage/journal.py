@@ -33,6 +33,8 @@ Kind = Literal[
     "close",
     "retire",
 ]
+BARRIERS = ("close", "retire")
+"""Kinds that undo what was told before them."""
 
 
 class Entry(Frozen):
@@ -57,7 +59,8 @@ def folder_of(root: Path, lineage: str) -> Path:
 def append(place: Place, kind: Kind, content: dict[str, Any]) -> Path:
     """Write down that MLflow has to be told this, after everything that is pending; gives the entry's file.
 
-    An entry that is pending with the same content keeps its place: a stage that is repeated adds nothing.
+    An entry that is pending with the same content keeps its place: a stage that is repeated adds nothing. What stands
+    before an entry of ``BARRIERS`` is not the same: a run that was closed or retired has to be told anew.
 
     Raises:
         LostLock: another run took the lineage.
@@ -68,11 +71,14 @@ def append(place: Place, kind: Kind, content: dict[str, Any]) -> Path:
     digest = hashlib.sha256(data).hexdigest()[:DIGEST_CHARACTERS]
     folder = folder_of(Path(place.root), place.lineage)
     paths = _paths(folder)
-    for path in paths:
-        if path.stem.partition("-")[2] == digest:
+    for path in reversed(paths):
+        _, told, its_digest = path.stem.split("-")
+        if its_digest == digest:
             return path
+        if told in BARRIERS:
+            break
     number = int(paths[-1].name.partition("-")[0]) + 1 if paths else 1
-    path = folder / f"{number:08d}-{digest}.json"
+    path = folder / f"{number:08d}-{kind}-{digest}.json"
     files.write_atomic(path, data + b"\n")
     return path
 
@@ -110,6 +116,20 @@ def refuse(path: Path, why: str) -> Path:
     return target
 
 
+def forget_refused(place: Place) -> int:
+    """Delete what was set aside, once the lineage was recorded anew; gives how many entries that were.
+
+    Raises:
+        LostLock: another run took the lineage.
+    """
+    require_token(place)
+    aside = folder_of(Path(place.root), place.lineage) / REFUSED
+    entries = list(aside.glob("*.json"))
+    for path in [*entries, *aside.glob("*.txt")]:
+        path.unlink()
+    return len(entries)
+
+
 def num_pending(root: Path, lineage: str) -> int:
     """How many entries were not delivered yet, without reading them."""
     return len(_paths(folder_of(root, lineage)))
@@ -134,4 +154,4 @@ def _mark(record: IterationRecord) -> str:
 
 
 def _paths(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9]*-*.json"))
+    return sorted(folder.glob("[0-9]*-*-*.json"))

@@ -7,16 +7,20 @@ from typing import Any
 
 from storage.checkpoints import open_folder
 from storage.errors import StorageError
+from storage.manifest import read_manifest
 from storage.mlflow_client import client as client_of
 from storage.mlflow_client import local_path, of
 from storage.model_files import link_files
 from storage.refs import Frozen, ModelRef, Place, Role
-from storage.tracking import KEY, ensure_experiment, log_model_inputs, run_key, run_of, set_tags
+from storage.tracking import KEY, ensure_experiment, log_model_inputs, run_key, set_tags
 
 _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]+)")
 _RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 _MODEL_TYPES: dict[Role, str] = {"policy": "policy", "reward": "reward-model", "critic": "critic"}
 VERSION_TAG = "grpo.version"
+WEIGHTS_TAG = "grpo.weights"
+"""Of a version whose weights were removed: when, by what, and why."""
+ROLES: tuple[Role, ...] = ("policy", "reward", "critic")
 CONSUMED_TAGS: dict[Role, str] = {
     "policy": "grpo.policy",
     "reward": "grpo.reward_model",
@@ -75,7 +79,7 @@ def register(place: Place, ref: ModelRef, *, run_id: str, tags: Mapping[str, str
             f"models:/{model.model_id}",
             model_id=model.model_id,
             run_id=run_id,
-            tags=tags,
+            tags={**tags, **({WEIGHTS_TAG: "removed by igrpo gc"} if _is_pruned(ref) else {})},
             description=description,
             await_creation_for=0,
         )
@@ -84,6 +88,9 @@ def register(place: Place, ref: ModelRef, *, run_id: str, tags: Mapping[str, str
     for twin in versions:
         if twin.version != kept.version:
             client.delete_model_version(name, twin.version)
+    for tag, value in tags.items():  # of a version of before this tag was kept, or one that somebody changed
+        if kept.tags.get(tag) != value:
+            client.set_model_version_tag(name, kept.version, tag, value)
     return ref if ref.version else ref.model_copy(update={"version": str(kept.version)})
 
 
@@ -114,11 +121,17 @@ def _ensure_logged_model(place: Place, ref: ModelRef, run_id: str, key: str, tag
     model = found[0]
     for twin in found[1:]:
         client.delete_logged_model(twin.model_id)
-    link_files(open_folder(ref), local_path(model.artifact_location))
     if model.status != LoggedModelStatus.READY:
+        if not _is_pruned(ref):
+            link_files(open_folder(ref), local_path(model.artifact_location))
         model = client.finalize_logged_model(model.model_id, "READY")
     _ensure_output(client, run_id, model.model_id, place.iteration)
     return model
+
+
+def _is_pruned(ref: ModelRef) -> bool:
+    manifest = read_manifest(Path(ref.uri))
+    return manifest is not None and manifest.pruned
 
 
 def _logged_models(client: Any, experiment: str, key: str) -> list[Any]:
@@ -168,19 +181,6 @@ def model_id(place: Place, ref: ModelRef) -> str:
     if match is None:
         raise ValueError(f"{model_uri(place.lineage, ref)} has the source {version.source!r}, not a logged model")
     return match[1]
-
-
-def draw(place: Place, ref: ModelRef, *, description: str, pictures: Mapping[str, str]) -> None:
-    """Write a version's page: its description, and the pictures (name -> SVG) beside the iteration's run.
-
-    ``description`` names what only MLflow knows as {experiment} and {run}.
-    """
-    client, run = of(place), run_of(place)
-    for name, svg in pictures.items():
-        client.log_text(run, svg, name)
-    text = description.replace("{experiment}", ensure_experiment(place)).replace("{run}", run)
-    name = registered_name(place.lineage, ref.role)
-    client.update_model_version(name, number_of(place, ref), description=text)
 
 
 def log_consumed(place: Place, run_id: str, refs: Sequence[ModelRef]) -> None:

@@ -7,6 +7,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from storage import checkpoints, delivery, tables
+from storage.manifest import code
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.grpo.sample_metrics import of_rounds
 from tasks.journal_iteration import open_run, write_metrics
@@ -40,7 +41,7 @@ class Step(Frozen):
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def open_iteration(place: Place) -> Opened:
     """Open (or go on with) the MLflow run of this iteration."""
-    open_run(place)
+    open_run(place, code().commit)
     delivery.deliver(place)
     return Opened(place=place, began=time.monotonic())
 

@@ -24,7 +24,7 @@ def store(tmp_path_factory):
 def place(store):
     with lock.hold(store, f"loop-{secrets.token_hex(4)}") as place:
         yield place
-    delivery._failed.clear()
+    delivery._outages.clear()
 
 
 @pytest.fixture
