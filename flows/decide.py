@@ -6,11 +6,10 @@ from typing import Literal
 
 from rich.console import Console
 
-from storage import checkpoints, decisions, delivery, iterations, journal, lineages, lock
+from storage import checkpoints, decisions, delivery, iterations, journal, lineages, lock, version_entries
 from storage.decisions import Decision
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
-from tasks import journal_versions
 
 
 def decide(
@@ -45,8 +44,8 @@ def decide(
         decision = decisions.take(place, kind, chosen, last, why.strip(), by or getpass.getuser())
         here = place.at(iteration=last.iteration)
         taken = decisions.decisions(root, lineage)
-        journal_versions.write_aliases(here, decisions.in_force(records[-1], taken), decision.sentence)
-        journal_versions.write_decision_tags(here, decision, taken)
+        version_entries.write_aliases(here, decisions.in_force(records[-1], taken), decision.sentence)
+        version_entries.write_decision_tags(here, decision, taken)
         if kind == "rollback":
             journal.append(place.at(iteration=last.iteration + 1), "retire", {"why": decision.sentence})
         delivery.deliver(here)

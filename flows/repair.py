@@ -4,10 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from storage import decisions, delivery, iterations, journal, lineages, lock
+from storage import decisions, delivery, iterations, journal, lineages, lock, version_entries
 from storage.errors import StorageError
 from storage.refs import check_lineage_name
-from tasks import journal_versions
 from tasks.adopt_reward import write_decided_retraining
 from tasks.journal_iteration import write_entries, write_steps
 
@@ -29,11 +28,11 @@ def repair(out: Console, root: Path, lineage: str) -> None:
             for decision in taken:
                 if decision.after_iteration == record.iteration:
                     write_decided_retraining(here, record, decision, taken)
-                    journal_versions.write_decision_tags(here, decision, taken)
+                    version_entries.write_decision_tags(here, decision, taken)
         if records:
             last = decisions.in_force(records[-1], taken)
             here = place.at(iteration=last.iteration)
-            journal_versions.write_aliases(here, last, f"iteration {last.iteration}: {last.promotion}")
+            version_entries.write_aliases(here, last, f"iteration {last.iteration}: {last.promotion}")
         left = delivery.deliver_now(place)
         if not left:
             journal.forget_refused(place)

@@ -5,11 +5,10 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import checkpoints, decisions, delivery, journal, tables, versions
+from storage import checkpoints, decisions, delivery, journal, tables, version_entries, versions
 from storage.decisions import Decision
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, ModelRef, Place
-from tasks import journal_versions
 from tasks.promote_reward import RewardChoice
 
 
@@ -51,8 +50,8 @@ def write_retraining(
     """What MLflow shows of a training outside of an iteration: the version, its page, and which one is in use."""
     verdict = "grpo.reward_promotion" if in_use.digest == candidate.digest else "grpo.refused"
     sentence = f"retrained after iteration {place.iteration} · {said}"
-    made = journal_versions.Made(candidate, {"parent": before}, sentence, {verdict: said})
-    journal_versions.write_version(place, made, {"reward_training": training})
+    made = version_entries.Made(candidate, {"parent": before}, sentence, {verdict: said})
+    version_entries.write_version(place, made, {"reward_training": training})
     journal.append(place, "drawing", {"ref": candidate.model_dump(), "strip": "", "pictures": {}})
     for alias in ("current", "champion"):
         journal.append(place, "alias", {"ref": in_use.model_dump(), "alias": alias, "cause": sentence})

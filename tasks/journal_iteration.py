@@ -1,19 +1,34 @@
 """Write down for MLflow what a finished iteration's record and tables say: its run, tables, metrics, versions."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import branching, decisions, delivery, iterations, journal, lineages, stages, tables
+from storage import (
+    branching,
+    decisions,
+    delivery,
+    iterations,
+    journal,
+    lineage_pages,
+    lineages,
+    registry,
+    stages,
+    tables,
+    version_entries,
+    version_pages,
+)
 from storage.decisions import Decision
 from storage.iterations import IterationRecord
 from storage.manifest import created_at
-from storage.refs import DatasetRef, Place, iteration_name
-from tasks import journal_versions
+from storage.refs import DatasetRef, Place, Role, iteration_name
+from tasks.evaluation.sentences import measured_sentence, reward_sentence
 from tasks.grpo.sample_metrics import of_rounds
-from tasks.reporting.strip import NUM_ROWS
+from tasks.reporting.strip import COLUMNS, NUM_ROWS, strip_of
+from tasks.reporting.strip_rows import rows_of
 
 STEP_TABLES = ("completions", "rewards", "samples")
 
@@ -30,7 +45,7 @@ def journal_iteration(place: Place, record: IterationRecord) -> None:
         told = [each for each in iterations.records(root, place.lineage) if each.iteration <= record.iteration]
         write_entries(place, told, taken)
         standing = decisions.in_force(told[-1], taken)
-        journal_versions.write_aliases(place, standing, f"iteration {record.iteration}: {standing.promotion}")
+        version_entries.write_aliases(place, standing, f"iteration {record.iteration}: {standing.promotion}")
         journal.mark_recorded(place, record)
     delivery.deliver(place)
 
@@ -52,8 +67,10 @@ def write_entries(place: Place, told: Sequence[IterationRecord], taken: Sequence
         return
     before = history[-1] if history else None
     datasets = datasets_of(place, record)
-    open_run(place, journal_versions.commit_of(record.policy))
-    journal_versions.write_versions(place, record, before, datasets)
+    open_run(place, version_entries.commit_of(record.policy))
+    measured, learnt = measured_sentence(record.metrics), reward_sentence(record.metrics)
+    for made in version_entries.models_of(place.lineage, record, before, measured, learnt):
+        version_entries.write_version(place, made, datasets)
     if before is not None:
         consumed = [record.reference, before.reward, *([before.critic] if before.critic else [])]
         journal.append(place, "consumed", {"refs": [each.model_dump() for each in consumed]})
@@ -66,15 +83,14 @@ def write_entries(place: Place, told: Sequence[IterationRecord], taken: Sequence
     if tags := {name: text for name, text in said.items() if text}:
         journal.append(place, "tags", {"tags": tags})
     if before is None or before.champion.version != record.champion.version:
-        journal_versions.write_champion(place, record)
-    shown = [*history, record][-NUM_ROWS:]
-    journal_versions.write_pages(place, shown, _num_rollouts(place, shown))
+        version_entries.write_champion(place, record)
+    _write_pages(place, [*history, record][-NUM_ROWS:])
     journal.append(place, "finish", {"status": "FINISHED"})
 
 
 def write_steps(place: Place, record: IterationRecord) -> None:
     """The metrics of an iteration's steps, as they were logged while it ran."""
-    open_run(place, journal_versions.commit_of(record.policy))
+    open_run(place, version_entries.commit_of(record.policy))
     base = place.lineage_folder / iteration_name(record.iteration)
     sections = stages.measured(Path(place.root), place.lineage, record.iteration)
     for section, folders in sections.items():
@@ -131,6 +147,20 @@ def datasets_of(place: Place, record: IterationRecord) -> dict[str, DatasetRef]:
     return named | {name: ref for name, ref in record.tables.items() if name != "champion_evaluation"}
 
 
+def _write_pages(place: Place, told: Sequence[IterationRecord]) -> None:
+    """The pages of the last record's versions; ``told`` are the records that the strip shows, decisions included."""
+    record = told[-1]
+    learnt = record.refused_reward or record.reward
+    shown = [each.model_dump() for each in told]
+    rows = rows_of(shown, _num_rollouts(place, told), partial(_version_address, place.lineage), _data_address)
+    for ref in (record.policy, learnt, record.critic):
+        if ref is None:
+            continue
+        strip = strip_of(rows, f"{ref.role}-{ref.version}", marked=ref.role if ref.role in COLUMNS else "")
+        content = {"ref": ref.model_dump(), "strip": strip.html, "pictures": dict(strip.pictures)}
+        journal.append(place, "drawing", content)
+
+
 def _num_rollouts(place: Place, records: Sequence[IterationRecord]) -> dict[int, int]:
     """Iteration -> its completions, rounds of replacement included."""
     return {
@@ -139,3 +169,12 @@ def _num_rollouts(place: Place, records: Sequence[IterationRecord]) -> dict[int,
         )
         for record in records
     }
+
+
+def _version_address(lineage: str, role: Role, version: str) -> str:
+    name = registry.registered_name(lineage, role)
+    return lineage_pages.version_link(name, version_pages.placeholder(role, version))
+
+
+def _data_address(iteration: int) -> str:
+    return lineage_pages.run_search_link("{experiment}", f"tags.`grpo.iteration` = '{iteration}'")

@@ -1,18 +1,14 @@
-"""Write down for MLflow the versions that an iteration made: what they came from, what was decided, their pages."""
+"""What the journal says of versions: what each came from, what was decided about it, where the aliases point."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from storage import checkpoints, journal, lineage_pages, registry, version_pages
+from storage import checkpoints, journal, registry, version_pages
 from storage.decisions import Decision
 from storage.iterations import IterationRecord
 from storage.manifest import read_manifest
-from storage.refs import DatasetRef, ModelRef, Place, Role
-from tasks.evaluation.sentences import measured_sentence, reward_sentence
-from tasks.reporting.strip import COLUMNS, NUM_ROWS, strip_of
-from tasks.reporting.strip_rows import rows_of
+from storage.refs import DatasetRef, ModelRef, Place
 
 VERBS = {"promote": "grpo.promote", "rollback": "grpo.rollback"}
 """Kind of a decision by hand -> the tag of the policy version that it was taken for."""
@@ -25,14 +21,6 @@ class Made(NamedTuple):
     parents: Mapping[str, ModelRef]
     sentence: str
     said: Mapping[str, str]
-
-
-def write_versions(
-    place: Place, record: IterationRecord, before: IterationRecord | None, datasets: Mapping[str, DatasetRef]
-) -> None:
-    """A version for every model of the iteration; ``before`` is the record that it went on from, decisions included."""
-    for made in models_of(place.lineage, record, before):
-        write_version(place, made, datasets)
 
 
 def write_version(place: Place, made: Made, datasets: Mapping[str, DatasetRef]) -> None:
@@ -76,24 +64,16 @@ def write_decision_tags(place: Place, decision: Decision, taken: Sequence[Decisi
     journal.append(place, "version_tags", {"ref": decision.policy.model_dump(), "tags": tags})
 
 
-def write_pages(place: Place, told: Sequence[IterationRecord], num_rollouts: Mapping[int, int]) -> None:
-    """The pages of the last record's versions; ``told`` are the records up to it, decisions included, from any on."""
-    record = told[-1]
-    learnt = record.refused_reward or record.reward
-    shown = [each.model_dump() for each in told[-NUM_ROWS:]]
-    rows = rows_of(shown, num_rollouts, partial(_version_address, place.lineage), _data_address)
-    for ref in (record.policy, learnt, record.critic):
-        if ref is None:
-            continue
-        strip = strip_of(rows, f"{ref.role}-{ref.version}", marked=ref.role if ref.role in COLUMNS else "")
-        content = {"ref": ref.model_dump(), "strip": strip.html, "pictures": dict(strip.pictures)}
-        journal.append(place, "drawing", content)
+def models_of(
+    lineage: str, record: IterationRecord, before: IterationRecord | None, measured: str, learnt: str
+) -> list[Made]:
+    """Every model that the iteration made.
 
-
-def models_of(lineage: str, record: IterationRecord, before: IterationRecord | None) -> list[Made]:
-    """Every model that the iteration made."""
+    Args:
+        before: the record that it went on from, decisions included; None for the first.
+        measured: what the policy's sentence says. learnt: the same of the reward model, "" for nothing.
+    """
     named = f"iteration {record.iteration}"
-    measured = measured_sentence(record.metrics)
     if before is None:
         parents = {"parent": record.policy}
         first = [
@@ -105,7 +85,7 @@ def models_of(lineage: str, record: IterationRecord, before: IterationRecord | N
     if before.critic is not None:
         policy_parents["critic"] = before.critic
     refused = record.reward_promotion if record.refused_reward is not None else ""
-    about_reward = " · ".join(part for part in (named, reward_sentence(record.metrics), refused) if part)
+    about_reward = " · ".join(part for part in (named, learnt, refused) if part)
     decided = {
         "grpo.promotion": record.promotion,
         "grpo.alarm": record.alarm,
@@ -128,12 +108,3 @@ def commit_of(ref: ModelRef) -> str:
     """The git commit of the code that made a model, from its manifest."""
     manifest = read_manifest(Path(ref.uri))
     return "unknown" if manifest is None else manifest.code.commit
-
-
-def _version_address(lineage: str, role: Role, version: str) -> str:
-    name = registry.registered_name(lineage, role)
-    return lineage_pages.version_link(name, version_pages.placeholder(role, version))
-
-
-def _data_address(iteration: int) -> str:
-    return lineage_pages.run_search_link("{experiment}", f"tags.`grpo.iteration` = '{iteration}'")

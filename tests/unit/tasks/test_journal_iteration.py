@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from storage import checkpoints, decisions, iterations, journal, lineages, tables
+from storage import checkpoints, decisions, iterations, journal, lineages, tables, version_entries
 from storage.iterations import IterationRecord
 from storage.manifest import Provenance
-from tasks import journal_versions
 from tasks.journal_iteration import write_entries
 
 
@@ -93,7 +92,7 @@ def test_every_decision_about_a_version_is_kept_with_who_and_why(place, records)
     for why, by in (("first look", "kim"), ("second look", "lee")):
         decisions.take(place, "promote", records[0], records[2], why, by)
     taken = decisions.decisions(Path(place.root), place.lineage)
-    journal_versions.write_decision_tags(place.at(iteration=2), taken[1], taken)
+    version_entries.write_decision_tags(place.at(iteration=2), taken[1], taken)
     (entry,) = entries(place, "version_tags")
     assert entry.content["ref"]["version"] == "1"
     assert entry.content["tags"] == {"grpo.promote": f"{taken[0].sentence}; {taken[1].sentence}"}
@@ -115,7 +114,7 @@ def test_every_version_gets_a_page_with_the_strip_of_the_records_before_it(place
 
 def test_the_aliases_follow_the_decisions(place, records):
     taken = [decisions.take(place, "rollback", records[0], records[2], "it stutters", "kim")]
-    journal_versions.write_aliases(place, decisions.in_force(records[2], taken), "x")
+    version_entries.write_aliases(place, decisions.in_force(records[2], taken), "x")
     held = [
         (each.content["alias"], each.content["ref"]["role"], each.content["ref"]["version"])
         for each in entries(place, "alias")
