@@ -109,6 +109,16 @@ def lineage(
         show_lineage(out, root, name)
 
 
+@app.command("repair-lineage")
+def repair_lineage(
+    name: Annotated[str, typer.Argument(metavar="LINEAGE", help="Name of the lineage.")],
+) -> None:
+    """Tell MLflow everything that the store holds of a lineage, and redraw the pages of its versions."""
+    from flows.repair import repair
+
+    repair(out, open_store(), name)
+
+
 @app.command()
 def show(
     table_path: Annotated[Path, typer.Argument(help="Folder of a table, for example .../step-001/rewards.")],

@@ -6,16 +6,10 @@ from typing import Literal
 
 from rich.console import Console
 
-from storage import checkpoints, decisions, iterations, lineages, lock, registry, tracking
+from storage import checkpoints, decisions, delivery, iterations, journal, lineages, lock, version_entries
 from storage.decisions import Decision
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
-
-KINDS: dict[Literal["promote", "rollback"], tuple[str, ...]] = {
-    "promote": ("champion",),
-    "rollback": ("champion", "current"),
-}
-"""The aliases that move to the chosen version."""
 
 
 def decide(
@@ -49,11 +43,12 @@ def decide(
         checkpoints.open_folder(chosen.policy)  # its weights are there, and are those that were committed
         decision = decisions.take(place, kind, chosen, last, why.strip(), by or getpass.getuser())
         here = place.at(iteration=last.iteration)
-        for alias in KINDS[kind]:
-            registry.set_alias(here, chosen.policy, alias)
-        registry.tag_version(here, chosen.policy, {f"grpo.{kind}": decision.sentence})
+        taken = decisions.decisions(root, lineage)
+        version_entries.write_aliases(here, decisions.in_force(records[-1], taken), decision.sentence)
+        version_entries.write_decision_tags(here, decision, taken)
         if kind == "rollback":
-            tracking.retire_run(place.at(iteration=last.iteration + 1), decision.sentence)
+            journal.append(place.at(iteration=last.iteration + 1), "retire", {"why": decision.sentence})
+        delivery.deliver(here)
     out.print(f"{lineage}: {decision.sentence}", highlight=False, markup=False, soft_wrap=True)
     goes_on = chosen.policy if kind == "rollback" else last.start
     out.print(f"iteration {last.iteration + 1} starts from policy v{goes_on.version}", highlight=False)

@@ -15,6 +15,7 @@ from tasks.announce import announce_reward
 from tasks.build_samples import build_samples, num_missing_groups
 from tasks.check_guards import Guarded, check_evaluation, check_record, check_step
 from tasks.generate import generate
+from tasks.journal_iteration import journal_iteration
 from tasks.lineage import (
     check_signal,
     end_request,
@@ -68,8 +69,9 @@ def advance(place: Place, config: PipelineConfig, num_iterations: int) -> Iterat
 
 
 def finish(place: Place, record: IterationRecord) -> None:
-    """What follows a record and may be repeated: the summary, the weights of earlier steps, the report."""
+    """What follows a record and may be repeated: the summary, the weights of earlier steps, MLflow, the report."""
     tidy_up(place, record)
+    journal_iteration(place, record)
     write_report(place)
 
 

@@ -1,13 +1,13 @@
 """A lineage that begins with a version of another one: its first record names the other's models and tables where they stand."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storage import iterations, lineages, registry, summaries, tables, tracking
+from storage import delivery, iterations, journal, lineages, registry, summaries, tables, version_pages, versions
 from storage.checkpoints import open_folder
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
-from storage.lineage_pages import describe, search_link, version_link
 from storage.lineages import HISTORY, Parent
 from storage.refs import DatasetRef, ModelRef, Place
 
@@ -17,7 +17,7 @@ OWN_TABLES = ("prompts", "labels", "anchor", "reward_training", "evaluation")
 
 def branch(place: Place, lineage: str, version: str, recipe: dict[str, Any]) -> IterationRecord:
     """Record the first iteration of ``place``'s lineage, numbered as that of its parent: the policy ``version`` of ``lineage``, and the reward model and critic of
-    the same iteration; each registered in MLflow with its parent. No bytes are copied.
+    the same iteration; MLflow is told of each with its parent. No bytes are copied.
 
     A repeat after an interruption finds what it had made.
 
@@ -41,11 +41,17 @@ def branch(place: Place, lineage: str, version: str, recipe: dict[str, Any]) -> 
 
 def origin_of(root: Path, lineage: str, version: str) -> IterationRecord:
     """The iteration that made a policy version, if a lineage can begin with it; else StorageError says why not."""
+    record = origin_record(root, lineage, version)
+    if damage := iterations.damage_of(record.model_copy(update={"rolled_back_to": None})):
+        raise StorageError(f"policy v{version} of {lineage!r} can not be branched from: {damage}")
+    return record
+
+
+def origin_record(root: Path, lineage: str, version: str) -> IterationRecord:
+    """The record of the iteration that made a policy version; StorageError names those that there are."""
     records = iterations.records(root, lineage)
     for record in records:
         if record.policy.version == version:
-            if damage := iterations.damage_of(record.model_copy(update={"rolled_back_to": None})):
-                raise StorageError(f"policy v{version} of {lineage!r} can not be branched from: {damage}")
             return record
     known = ", ".join(f"v{record.policy.version}" for record in records) or "none"
     raise StorageError(f"lineage {lineage!r} has no policy v{version}; there are: {known}")
@@ -68,26 +74,8 @@ def _history(root: Path, lineage: str, origin: IterationRecord) -> dict[str, Dat
 def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: dict[str, DatasetRef]) -> IterationRecord:
     here = place.at(iteration=origin.iteration)
     named = {name: origin.tables[name] for name in OWN_TABLES if name in origin.tables}
-    run_id = tracking.ensure_run(
-        here,
-        name=f"{here.iteration:04d} branch",
-        tags={
-            "grpo.lineage": here.lineage,
-            "grpo.iteration": str(here.iteration),
-            "grpo.stage": "branch",
-            "grpo.branched_from": f"{parent.lineage}@{parent.version}",
-        },
-        params=lineages.flattened(lineages.read_recipe(Path(here.root), here.lineage)),
-    )
-    policy = _register(here, origin.policy, parent, run_id)
-    reward = _register(here, origin.reward, parent, run_id)
-    critic = None if origin.critic is None else _register(here, origin.critic, parent, run_id)
-    for model in [each for each in (policy, reward, critic) if each]:
-        registry.set_alias(here, model, "current")
-        registry.set_alias(here, model, "champion")
-    for name, ref in named.items():
-        profile = {"iteration": here.iteration, **tables.metrics_of(ref)}
-        tracking.log_dataset(here, run_id, ref, context=name, profile=profile)
+    policy, reward = versions.assign(here, origin.policy), versions.assign(here, origin.reward)
+    critic = None if origin.critic is None else versions.assign(here, origin.critic)
     measured = {name: value for name, value in origin.metrics.items() if name.startswith("evaluation/")}
     record = IterationRecord(
         iteration=here.iteration,
@@ -102,18 +90,56 @@ def _recorded(place: Place, origin: IterationRecord, parent: Parent, history: di
         best_iteration=here.iteration if "evaluation/accuracy" in measured else None,
         promotion=f"branched from policy v{parent.version} of {parent.lineage}",
     )
-    tracking.finish_run(here, run_id)
-    return iterations.publish_record(here, record, reward)
+    record = iterations.publish_record(here, record, reward)
+    write_entries(here, record, parent)
+    journal.mark_recorded(here, record)
+    delivery.deliver(here)
+    return record
 
 
-def _register(here: Place, ref: ModelRef, parent: Parent, run_id: str) -> ModelRef:
-    """The model under the branch's name, its parent the version that it is."""
-    name = registry.registered_name(parent.lineage, ref.role)
-    sentence = f"iteration {here.iteration} · branched from {name} v{ref.version}"
-    experiment = tracking.ensure_experiment(here)
-    used_by = search_link(experiment, f"tags.`grpo.iteration` = '{here.iteration + 1}'")
-    description = describe(sentence, {"parent": f"[{name} v{ref.version}]({version_link(name, ref.version)})"}, used_by)
-    tags = {"grpo.parent": registry.model_uri(parent.lineage, ref)}
-    return registry.register(
-        here, ref.model_copy(update={"version": ""}), run_id=run_id, tags=tags, description=description
-    )
+def write_entries(place: Place, record: IterationRecord, parent: Parent) -> None:
+    """What MLflow shows of a branch's first iteration: its models, each with the version that it is as parent, and tables.
+
+    Raises:
+        StorageError: the lineage that it was branched from does not hold the version any more.
+    """
+    root = Path(place.root)
+    origin = origin_record(root, parent.lineage, parent.version)
+    tags = {
+        "grpo.lineage": place.lineage,
+        "grpo.iteration": str(record.iteration),
+        "grpo.stage": "branch",
+        "grpo.branched_from": f"{parent.lineage}@{parent.version}",
+    }
+    params = lineages.flattened(lineages.read_recipe(root, place.lineage))
+    journal.append(place, "run", {"name": f"{record.iteration:04d} branch", "tags": tags, "params": params})
+    named = {name: record.tables[name] for name in OWN_TABLES if name in record.tables}
+    for ref, source in (
+        (record.policy, origin.policy),
+        (record.reward, origin.reward),
+        (record.critic, origin.critic),
+    ):
+        if ref is not None and source is not None:
+            _write_version(place, ref, source, parent, named)
+    for name, table in named.items():
+        profile = {"iteration": record.iteration, **tables.metrics_of(table)}
+        journal.append(place, "dataset", {"ref": table.model_dump(), "context": name, "profile": profile})
+    journal.append(place, "finish", {"status": "FINISHED"})
+
+
+def _write_version(
+    place: Place, ref: ModelRef, source: ModelRef, parent: Parent, named: Mapping[str, DatasetRef]
+) -> None:
+    origin = registry.registered_name(parent.lineage, ref.role)
+    sentence = f"iteration {place.iteration} · branched from {origin} v{source.version}"
+    tags = {
+        "grpo.parent": registry.model_uri(parent.lineage, source),
+        version_pages.SENTENCE: sentence,
+        version_pages.DATASETS: version_pages.tag_of(
+            {name: (each.digest, each.num_rows) for name, each in named.items()}
+        ),
+    }
+    journal.append(place, "version", {"ref": ref.model_dump(), "tags": tags, "description": sentence})
+    journal.append(place, "drawing", {"ref": ref.model_dump(), "strip": "", "pictures": {}})
+    for alias in ("current", "champion"):
+        journal.append(place, "alias", {"ref": ref.model_dump(), "alias": alias, "cause": sentence})

@@ -73,6 +73,18 @@ def open_folder(ref: ModelRef) -> Path:
     return folder
 
 
+def ref_at(folder: Path, role: Role) -> ModelRef:
+    """The ref of a committed checkpoint's folder, also of one whose weights were removed.
+
+    Raises:
+        CorruptArtifact: nothing was committed there.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise CorruptArtifact(f"{folder} holds no committed checkpoint (no manifest.json)")
+    return ModelRef(uri=str(folder), digest=manifest.digest, role=role)
+
+
 def metrics_of(ref: ModelRef) -> dict[str, float]:
     """What was measured while the checkpoint was made."""
     return _manifest_of(ref).metrics

@@ -4,16 +4,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from storage import checkpoints, iterations, registry
+from storage import checkpoints, delivery, iterations, journal
 from storage.files import fsync_folder
 from storage.lock import require_token
 from storage.manifest import MANIFEST, read_manifest, utc_now
 from storage.mlflow_client import is_untouched
 from storage.refs import ModelRef, Place, Role
+from storage.registry import WEIGHTS_TAG
 from storage.retention import Plan
 from storage.verification import refs_of
-
-REMOVED_TAG = "grpo.weights"
 
 
 def collect(place: Place, plan: Plan) -> int:
@@ -40,9 +39,11 @@ def collect(place: Place, plan: Plan) -> int:
         ref = versions.get(str(folder))
         role: Role = folder.name  # type: ignore[assignment]
         if isinstance(ref, ModelRef) and ref.version and not is_untouched(root):
-            registry.tag_version(place, ref, {REMOVED_TAG: f"removed by igrpo gc at {utc_now()}: {each.reason}"})
+            tags = {WEIGHTS_TAG: f"removed by igrpo gc at {utc_now()}: {each.reason}"}
+            journal.append(place, "version_tags", {"ref": ref.model_dump(), "tags": tags})
         freed += _unlink(folder, links)
         freed += checkpoints.prune(place, ModelRef(uri=str(folder), digest=manifest.digest, role=role))
+    delivery.deliver(place)
     return freed
 
 

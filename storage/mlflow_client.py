@@ -22,10 +22,10 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_PRINT_MODEL_URLS_ON_CREATION": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
-    # The defaults block a call for 246 s when the server is gone: 7 retries, doubling.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    # The defaults block a call for 246 s when the server is gone (7 retries, doubling) and send a creation twice when its
+    # answer is lost. What fails stays in the journal and is delivered later, so one attempt of bounded time is enough.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 
 DATABASE = "mlflow.db"

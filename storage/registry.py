@@ -1,26 +1,26 @@
 """The model registry: a version per iteration, its files hard links to the store's, registered exactly once."""
 
-import errno
-import os
 import re
-import shutil
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from storage.checkpoints import TRAINER_FOLDER, open_folder
-from storage.files import fsync_tree
-from storage.manifest import MANIFEST
+from storage.checkpoints import open_folder
+from storage.errors import StorageError
+from storage.manifest import read_manifest
 from storage.mlflow_client import client as client_of
 from storage.mlflow_client import local_path, of
+from storage.model_files import link_files
 from storage.refs import Frozen, ModelRef, Place, Role
 from storage.tracking import KEY, ensure_experiment, log_model_inputs, run_key, set_tags
 
 _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]+)")
 _RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
-_CAN_NOT_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES}
 _MODEL_TYPES: dict[Role, str] = {"policy": "policy", "reward": "reward-model", "critic": "critic"}
+VERSION_TAG = "grpo.version"
+WEIGHTS_TAG = "grpo.weights"
+"""Of a version whose weights were removed: when, by what, and why."""
+ROLES: tuple[Role, ...] = ("policy", "reward", "critic")
 CONSUMED_TAGS: dict[Role, str] = {
     "policy": "grpo.policy",
     "reward": "grpo.reward_model",
@@ -48,7 +48,10 @@ def model_uri(lineage: str, ref: ModelRef) -> str:
 
 
 def register(place: Place, ref: ModelRef, *, run_id: str, tags: Mapping[str, str], description: str) -> ModelRef:
-    """The registered version of this iteration's model; found again by key however often this is repeated.
+    """MLflow's version of this iteration's model; found again by key however often this is repeated.
+
+    Versions that are registered in order get the store's numbers; where MLflow's own counter has gone on (a creation
+    that was sent twice), the store's number stands in the tag ``VERSION_TAG``.
 
     A crash anywhere leaves a state from which a repeat converges to one logged model and one version. The key names
     the bytes too: a model that had to be rebuilt and came out differently gets a version of its own, never the files
@@ -59,6 +62,7 @@ def register(place: Place, ref: ModelRef, *, run_id: str, tags: Mapping[str, str
     tags = {
         **tags,
         KEY: key,
+        **({VERSION_TAG: ref.version} if ref.version else {}),
         "grpo.lineage": place.lineage,
         "grpo.iteration": str(place.iteration),
         "grpo.role": ref.role,
@@ -75,7 +79,7 @@ def register(place: Place, ref: ModelRef, *, run_id: str, tags: Mapping[str, str
             f"models:/{model.model_id}",
             model_id=model.model_id,
             run_id=run_id,
-            tags=tags,
+            tags={**tags, **({WEIGHTS_TAG: "removed by igrpo gc"} if _is_pruned(ref) else {})},
             description=description,
             await_creation_for=0,
         )
@@ -84,7 +88,10 @@ def register(place: Place, ref: ModelRef, *, run_id: str, tags: Mapping[str, str
     for twin in versions:
         if twin.version != kept.version:
             client.delete_model_version(name, twin.version)
-    return ref.model_copy(update={"version": str(kept.version)})
+    for tag, value in tags.items():  # of a version of before this tag was kept, or one that somebody changed
+        if kept.tags.get(tag) != value:
+            client.set_model_version_tag(name, kept.version, tag, value)
+    return ref if ref.version else ref.model_copy(update={"version": str(kept.version)})
 
 
 def _ensure_registered_model(client: Any, name: str, lineage: str, role: Role) -> None:
@@ -114,11 +121,17 @@ def _ensure_logged_model(place: Place, ref: ModelRef, run_id: str, key: str, tag
     model = found[0]
     for twin in found[1:]:
         client.delete_logged_model(twin.model_id)
-    link_files(open_folder(ref), local_path(model.artifact_location))
     if model.status != LoggedModelStatus.READY:
+        if not _is_pruned(ref):
+            link_files(open_folder(ref), local_path(model.artifact_location))
         model = client.finalize_logged_model(model.model_id, "READY")
     _ensure_output(client, run_id, model.model_id, place.iteration)
     return model
+
+
+def _is_pruned(ref: ModelRef) -> bool:
+    manifest = read_manifest(Path(ref.uri))
+    return manifest is not None and manifest.pruned
 
 
 def _logged_models(client: Any, experiment: str, key: str) -> list[Any]:
@@ -144,38 +157,26 @@ def _outputs(client: Any, run_id: str) -> set[str]:
     return {output.model_id for output in outputs.model_outputs} if outputs else set()
 
 
-def link_files(source: Path, target: Path) -> None:
-    """Give ``target`` the model's files without a second copy of their bytes (copied only across file systems).
+def number_of(place: Place, ref: ModelRef) -> str:
+    """MLflow's own number of a version of the store: the same, unless MLflow's counter has gone on by itself.
 
-    The trainer's state and the manifest stay in the store: who loads the model does not need them. A file that is
-    already the store's own is left alone, so that repeating this never disturbs a reader.
+    Raises:
+        StorageError: MLflow has no such version.
     """
-    for path in sorted(source.rglob("*")):
-        relative = path.relative_to(source)
-        if path.is_dir() or relative.parts[0] in (TRAINER_FOLDER, MANIFEST):
-            continue
-        link = target / relative
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if link.exists() and link.samefile(path):
-            continue
-        link.unlink(missing_ok=True)  # of an earlier, unfinished registration
-        _link_or_copy(path, link)
-    fsync_tree(target)
-
-
-def _link_or_copy(path: Path, link: Path) -> None:
-    try:
-        os.link(path, link)
-    except OSError as error:
-        if error.errno not in _CAN_NOT_LINK:
-            raise
-        shutil.copyfile(path, link)
-    link.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)  # a server may run under another user
+    client, name = of(place), registered_name(place.lineage, ref.role)
+    tagged = client.search_model_versions(f"name = '{name}' and tags.`{VERSION_TAG}` = '{ref.version}'")
+    same = [each for each in tagged if each.tags.get("grpo.digest") == ref.digest]
+    if same:
+        return str(min(int(each.version) for each in same))
+    for each in client.search_model_versions(f"name = '{name}'"):  # of before the store gave the numbers
+        if str(each.version) == ref.version and VERSION_TAG not in each.tags:
+            return str(each.version)
+    raise StorageError(f"MLflow has no {name} v{ref.version}; `igrpo repair-lineage` records the lineage anew")
 
 
 def model_id(place: Place, ref: ModelRef) -> str:
     """The logged model behind a registered version."""
-    version = of(place).get_model_version(registered_name(place.lineage, ref.role), ref.version)
+    version = of(place).get_model_version(registered_name(place.lineage, ref.role), number_of(place, ref))
     match = _MODEL_ID.fullmatch(version.source)
     if match is None:
         raise ValueError(f"{model_uri(place.lineage, ref)} has the source {version.source!r}, not a logged model")
@@ -192,14 +193,14 @@ def set_alias(place: Place, ref: ModelRef, alias: str) -> None:
     """Point an alias at a version. MLflow keeps "latest" and "v1", "v2", ... for itself."""
     if _RESERVED_ALIAS.fullmatch(alias):
         raise ValueError(f"alias {alias!r} is reserved by MLflow; take a word such as 'current' or 'champion'")
-    of(place).set_registered_model_alias(registered_name(place.lineage, ref.role), alias, ref.version)
+    of(place).set_registered_model_alias(registered_name(place.lineage, ref.role), alias, number_of(place, ref))
 
 
 def tag_version(place: Place, ref: ModelRef, tags: Mapping[str, str]) -> None:
     """Add tags to a registered version."""
-    client, name = of(place), registered_name(place.lineage, ref.role)
+    client, name, number = of(place), registered_name(place.lineage, ref.role), number_of(place, ref)
     for key, value in tags.items():
-        client.set_model_version_tag(name, ref.version, key, value)
+        client.set_model_version_tag(name, number, key, value)
 
 
 def alias_version(place: Place, role: Role, alias: str) -> str | None:

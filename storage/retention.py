@@ -7,15 +7,16 @@ records, manifests, decisions and recipes are never part of it: every lineage st
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from storage import decisions, iterations, lineages, registry
+from storage import decisions, delivery, iterations, lineages, registry
+from storage.errors import StorageError
 from storage.files import ASIDE, QUARANTINE
 from storage.iterations import IterationRecord
 from storage.manifest import read_manifest
-from storage.mlflow_client import is_untouched
+from storage.mlflow_client import is_untouched, tracking_uri
 from storage.refs import Frozen, ModelRef, Role, iteration_name
 from storage.verification import committed_folders, refs_of
 
-ROLES: tuple[Role, ...] = ("policy", "reward", "critic")
+OWN_ALIASES = ("current", "champion")
 WHAT = {"policy": "a policy", "reward": "a reward model", "critic": "a critic"}
 
 
@@ -49,7 +50,8 @@ def plan(root: Path, lineage: str, keep_last: int) -> Plan:
         keep_last: newest finished iterations whose models all stay, at least 1.
 
     Raises:
-        StorageError: a record, decision or manifest can not be read: what is needed is not known, so nothing may go.
+        StorageError: a record, decision or manifest can not be read, or MLflow not asked for the aliases that people gave:
+            what is needed is not known, so nothing may go.
     """
     root = root.resolve()
     records = iterations.records(root, lineage)
@@ -76,7 +78,7 @@ def plan(root: Path, lineage: str, keep_last: int) -> Plan:
 
 def _weights_role(folder: Path) -> str:
     manifest = read_manifest(folder)
-    return folder.name if manifest is not None and folder.name in ROLES and not manifest.pruned else ""
+    return folder.name if manifest is not None and folder.name in registry.ROLES and not manifest.pruned else ""
 
 
 def _needed(root: Path, lineage: str, records: list[IterationRecord], keep_last: int) -> dict[Path, list[str]]:
@@ -99,13 +101,36 @@ def _needed(root: Path, lineage: str, records: list[IterationRecord], keep_last:
         keep(best, "the best measured policy, which the over-optimisation alarm goes back to")
     if lineages.read_recipe(root, lineage).get("update", {}).get("rollout_policy") == "initial":
         keep([records[0].policy], "the first policy, which writes the completions (update.rollout_policy)")
-    for role in () if is_untouched(root) else ROLES:
-        for version in registry.versions(root, lineage, role):
-            for alias in version.aliases:
-                keep(_of_version(records, role, str(version.version)), f"alias {alias} (v{version.version})")
+    for role, version, alias in _aliases_of_people(root, lineage):
+        keep(_of_version(records, role, version), f"alias {alias} (v{version})")
     for other, origin in _branches(root, lineage).items():
         keep([ref for ref in refs_of(origin) if isinstance(ref, ModelRef)], f"lineage {other} was branched from it")
     return needed
+
+
+def _aliases_of_people(root: Path, lineage: str) -> list[tuple[Role, str, str]]:
+    """(role, the store's number, alias) of the aliases that people gave in MLflow.
+
+    "current" and "champion" are the loop's own: the records say where they point, whatever MLflow was told so far.
+
+    Raises:
+        StorageError: MLflow can not be asked, so it is not known what is needed.
+    """
+    if is_untouched(root):
+        return []
+    cure = f"which versions of {lineage!r} an alias needs is not known, so nothing may go; start MLflow (`igrpo ui`)"
+    if reason := delivery.unreachable(tracking_uri(root)):
+        raise StorageError(f"{reason}; {cure}")
+    try:
+        return [
+            (role, version.tags.get(registry.VERSION_TAG, str(version.version)), alias)
+            for role in registry.ROLES
+            for version in registry.versions(root, lineage, role)
+            for alias in version.aliases
+            if alias not in OWN_ALIASES
+        ]
+    except Exception as error:
+        raise StorageError(f"MLflow says {type(error).__name__}: {error}; {cure}") from error
 
 
 def _of_version(records: list[IterationRecord], role: Role, version: str) -> list[ModelRef]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from storage.errors import StorageError
-from storage.mlflow_client import is_untouched, local_path, of
+from storage.errors import CorruptArtifact, StorageError
+from storage.mlflow_client import local_path, of
 from storage.refs import DatasetRef, Place
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,10 @@ MAX_PARAM_CHARACTERS = 6000
 MAX_TAG_CHARACTERS = 8000
 
 
+class ForeignExperiment(StorageError):
+    """The tracking server keeps a lineage of this name for another store."""
+
+
 def run_key(place: Place) -> str:
     return f"{place.lineage}/{place.iteration:04d}"
 
@@ -31,12 +35,12 @@ def ensure_experiment(place: Place) -> str:
     """The experiment of the lineage; its artifacts live inside the store.
 
     Raises:
-        StorageError: another store records its lineage of this name there (a tracking server that two stores share).
+        ForeignExperiment: another store records its lineage of this name there (a tracking server that two stores share).
     """
     client, folder = of(place), place.lineage_folder.resolve() / "mlflow"
     found = client.get_experiment_by_name(place.lineage) or _create_experiment(client, place, folder)
     if (recorded := local_path(found.artifact_location)) != folder:
-        raise StorageError(
+        raise ForeignExperiment(
             f"MLflow's experiment {place.lineage!r} keeps its files in {recorded}, this store in {folder}: "
             "it belongs to something else. Take another lineage name (--lineage NAME), or unset MLFLOW_TRACKING_URI."
         )
@@ -78,6 +82,18 @@ def ensure_run(place: Place, *, name: str, tags: Mapping[str, str], params: Mapp
     reap(place, run.info.run_id)
     _log_params(client, run, params)
     return str(run.info.run_id)
+
+
+def run_of(place: Place) -> str:
+    """The run of this iteration.
+
+    Raises:
+        StorageError: it has none.
+    """
+    runs = _runs_of(of(place), ensure_experiment(place), run_key(place))
+    if not runs:
+        raise StorageError(f"MLflow has no run of {run_key(place)}; `igrpo repair-lineage` records the lineage anew")
+    return str(runs[0].info.run_id)
 
 
 def _runs_of(client: Any, experiment: str, key: str) -> list[Any]:
@@ -122,18 +138,12 @@ def finish_run(place: Place, run_id: str, status: str = "FINISHED") -> None:
 
 
 def close_runs(place: Place, status: str) -> None:
-    """Give every RUNNING run of the lineage ``status``. Called while an error is on its way, so it only warns."""
-    try:
-        if is_untouched(Path(place.root)):
-            return
-        client = of(place)
-        experiment = client.get_experiment_by_name(place.lineage)
-        if experiment is None:
-            return
+    """Give every RUNNING run of the lineage ``status``; a lineage that MLflow does not know has none."""
+    client = of(place)
+    experiment = client.get_experiment_by_name(place.lineage)
+    if experiment is not None:
         for run in _running(client, experiment.experiment_id):
             client.set_terminated(run, status)
-    except Exception as error:  # noqa: BLE001  # the first error matters, not the bookkeeping's
-        log.warning("the MLflow runs of %s could not be marked %s: %s", place.lineage, status, error)
 
 
 def log_metrics(place: Place, run_id: str, metrics: Mapping[str, float], *, step: int, created_at: str) -> int:
@@ -162,6 +172,8 @@ def log_dataset(place: Place, run_id: str, ref: DatasetRef, *, context: str, pro
 
     folder = Path(ref.uri)
     parts = sorted(folder.glob("*.parquet"))
+    if not parts:
+        raise CorruptArtifact(f"{folder} holds no Parquet file any more")
     columns = [
         {"name": field.name, "type": str(field.type), "required": not field.nullable}
         for field in pq.read_schema(parts[0])
@@ -211,16 +223,6 @@ def set_note(place: Place, run_id: str, markdown: str) -> None:
     of(place).set_tag(run_id, "mlflow.note.content", markdown)
 
 
-def log_page(place: Place, path: Path) -> bool:
-    """Show a file on the page of the iteration's run, over the one that is there; gives whether MLflow took it.
-
-    A page is a view of what the store holds: an MLflow that can not be reached costs a warning, not the iteration.
-    """
-    try:
-        client, experiment = of(place), ensure_experiment(place)
-        (run, *_) = _runs_of(client, experiment, run_key(place))
-        client.log_artifact(run.info.run_id, str(path))
-    except Exception as error:  # noqa: BLE001  # whatever MLflow's stores and servers raise: the page is in the store
-        log.warning("%s was not added to MLflow's run of %s: %s", path, run_key(place), error)
-        return False
-    return True
+def log_page(place: Place, path: Path) -> None:
+    """Show a file on the page of the iteration's run, over the one that is there."""
+    of(place).log_artifact(run_of(place), str(path))

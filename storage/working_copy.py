@@ -22,7 +22,7 @@ NUM_TRANSFERS = 8
 """Files that are sent or fetched at a time."""
 _MANIFEST = "manifest.json"
 _KEPT = re.compile(
-    r"[^/]+/(lineage|request|summary)\.json|[^/]+/decisions/\d+\.json|(.+/)record/record\.json|.+/manifest\.json"
+    r"[^/]+/(lineage|request|summary|versions)\.json|[^/]+/decisions/\d+\.json|(.+/)record/record\.json|.+/manifest\.json"
 )
 """What is fetched without being asked for: the manifests and the small records. Tables and weights come when they are read."""
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")

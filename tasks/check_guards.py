@@ -5,7 +5,7 @@ import logging
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import checkpoints, tables, tracking
+from storage import checkpoints, journal, tables
 from storage.iterations import IterationRecord
 from storage.refs import DatasetRef, Frozen
 from tasks.evaluation.guards import Breach, breaches, evaluation_measures, gravest
@@ -108,4 +108,4 @@ def _record(opened: Opened, found: tuple[Breach, ...], tag: str) -> None:
     for each in found:
         log.warning("%s", each.evidence)
     if found:
-        tracking.set_tags(opened.place, opened.run_id, {tag: "; ".join(each.evidence for each in found)})
+        journal.append(opened.place, "tags", {"tags": {tag: "; ".join(each.evidence for each in found)}})

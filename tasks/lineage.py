@@ -9,7 +9,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import decisions, iterations, lineages, lock, room, summaries, tables, tracking
+from storage import decisions, delivery, iterations, lineages, lock, room, summaries, tables
 from storage.errors import StorageError
 from storage.home import store_root
 from storage.iterations import IterationRecord
@@ -41,7 +41,7 @@ def hold_lineage(name: str, wait_seconds: float = 0.0) -> Iterator[Place]:
         try:
             yield place
         except BaseException:
-            tracking.close_runs(place, "FAILED")
+            delivery.close(place, "FAILED")
             raise
         finally:
             residents.clear()

@@ -4,8 +4,9 @@ from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from storage import registry, tables
+from storage import delivery, journal, tables
 from storage.refs import DatasetRef, Place
+from storage.version_pages import MEASURED
 from tasks.chosen_models import Chosen
 from tasks.reporting.run_page import iteration_rows
 from tasks.show_run import artifact_key
@@ -21,7 +22,9 @@ def record_measurement(place: Place, chosen: Chosen, evaluation: DatasetRef) -> 
         if name in measured
     ]
     said = ", ".join(numbers) or "nothing could be scored"
-    registry.tag_version(place, chosen.record.policy, {f"grpo.evaluation.reward-v{chosen.reward.version}": said})
+    tags = {f"{MEASURED}{chosen.reward.version}": said}
+    journal.append(place, "version_tags", {"ref": chosen.record.policy.model_dump(), "tags": tags})
+    delivery.deliver(place)
     create_table_artifact(
         table=iteration_rows(chosen.record.metrics, {f"evaluation/{name}": value for name, value in measured.items()}),
         key=artifact_key(place.lineage, "evaluation"),

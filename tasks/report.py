@@ -6,17 +6,17 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import checkpoints, lineages, tables, tracking
-from storage.manifest import code, created_at
+from storage import checkpoints, delivery, tables
+from storage.manifest import code
 from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.grpo.sample_metrics import of_rounds
+from tasks.journal_iteration import open_run, write_metrics
 
 
 class Opened(Frozen):
-    """An iteration under way: its place, its MLflow run, and when this process began it (monotonic seconds)."""
+    """An iteration under way: its place, and when this process began it (monotonic seconds)."""
 
     place: Place
-    run_id: str
     began: float
 
 
@@ -41,20 +41,9 @@ class Step(Frozen):
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def open_iteration(place: Place) -> Opened:
     """Open (or go on with) the MLflow run of this iteration."""
-    recipe = lineages.read_recipe(Path(place.root), place.lineage)
-    name = f"{place.iteration:04d} {'bootstrap' if place.iteration == 0 else 'iteration'}"
-    run_id = tracking.ensure_run(
-        place,
-        name=name,
-        tags={
-            "grpo.lineage": place.lineage,
-            "grpo.iteration": str(place.iteration),
-            "grpo.stage": "bootstrap" if place.iteration == 0 else "iteration",
-            "grpo.code": code().commit,
-        },
-        params=lineages.flattened(recipe),
-    )
-    return Opened(place=place, run_id=run_id, began=time.monotonic())
+    open_run(place, code().commit)
+    delivery.deliver(place)
+    return Opened(place=place, began=time.monotonic())
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
@@ -70,5 +59,5 @@ def report_step(opened: Opened, step: Step) -> None:
     if step.critic is not None:
         logged.append(("critic", step.critic.uri, checkpoints.metrics_of(step.critic)))
     for prefix, uri, metrics in logged:
-        named = {f"{prefix}/{name}": value for name, value in metrics.items()}
-        tracking.log_metrics(opened.place, opened.run_id, named, step=step.number, created_at=created_at(Path(uri)))
+        write_metrics(opened.place, prefix, Path(uri), metrics, step.number)
+    delivery.deliver(opened.place)

@@ -13,7 +13,7 @@ from prefect.artifacts import (
 )
 from prefect.cache_policies import NO_CACHE
 
-from storage import reports, tracking
+from storage import delivery, reports
 from storage.iterations import IterationRecord
 from storage.refs import Frozen, Place
 from tasks.reporting.run_page import iteration_rows, iteration_text
@@ -59,10 +59,8 @@ def show_iteration(place: Place, before: IterationRecord, record: IterationRecor
     )
     links = {"report": str(reports.report_path(Path(place.root), place.lineage, record.iteration))}
     if mlflow:
-        experiment = tracking.ensure_experiment(place)
-        links["MLflow"] = f"{mlflow}/#/experiments/{experiment}/runs?searchFilter="
-        links["policy"] = f"{mlflow}/#/models/{place.lineage}-policy/versions/{record.policy.version}"
-        links["reward model"] = f"{mlflow}/#/models/{place.lineage}-reward/versions/{record.reward.version}"
+        pages = delivery.addresses(place, {"policy": record.policy, "reward model": record.reward})
+        links |= {what: f"{mlflow}/{address}" for what, address in pages.items()}
     facts = {
         "policy": f"v{record.policy.version}",
         "champion": f"v{record.champion.version}: {record.promotion or 'unchanged'}",

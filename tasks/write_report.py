@@ -5,7 +5,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import iterations, reports, stages, tables, tracking
+from storage import delivery, iterations, journal, reports, stages, tables
 from storage.errors import UnknownLineage
 from storage.refs import Place
 from tasks.reporting.contents import Tables, contents_of
@@ -19,7 +19,8 @@ def write_report(place: Place) -> None:
     A view: nothing depends on it, and it may be written again at any time. What is damaged raises, as everywhere.
     """
     path = make_report(Path(place.root), place.lineage, place.iteration)
-    tracking.log_page(place, path)
+    journal.append(place, "page", {"path": str(path.relative_to(place.root))})
+    delivery.deliver(place)
 
 
 def make_report(root: Path, lineage: str, iteration: int | None) -> Path:

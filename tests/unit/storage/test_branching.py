@@ -86,14 +86,18 @@ def test_a_repeat_gives_the_same_record_and_versions(store, parent):
     assert len(registry.versions(store, f"{parent}-branch", "policy")) == 1
 
 
-def test_a_branch_that_was_interrupted_before_its_record_is_finished_by_a_repeat(store, parent, monkeypatch):
+def die_before_the_record(store, parent, monkeypatch):
     def dies(*_):
         raise OSError("out of power")
 
-    monkeypatch.setattr(iterations, "publish_record", dies)
-    with pytest.raises(OSError, match="out of power"):
-        branched(store, parent)
-    monkeypatch.undo()
+    with monkeypatch.context() as broken:
+        broken.setattr(iterations, "publish_record", dies)
+        with pytest.raises(OSError, match="out of power"):
+            branched(store, parent)
+
+
+def test_a_branch_that_was_interrupted_before_its_record_is_finished_by_a_repeat(store, parent, monkeypatch):
+    die_before_the_record(store, parent, monkeypatch)
     assert iterations.records(store, f"{parent}-branch") == []
     record = branched(store, parent)
     assert record.policy.version == "1"
@@ -109,9 +113,7 @@ def test_a_name_that_is_taken_and_another_recipe_are_refused(store, parent):
 
 
 def test_an_interrupted_branch_is_not_finished_with_another_recipe(store, parent, monkeypatch):
-    monkeypatch.setattr(iterations, "publish_record", lambda *_: None)
-    branched(store, parent)
-    monkeypatch.undo()
+    die_before_the_record(store, parent, monkeypatch)
     with pytest.raises(RecipeConflict, match="num_steps: recorded 1, asked 2"):
         branched(store, parent, recipe={**RECIPE, "num_steps": 2})
 
@@ -148,8 +150,7 @@ def test_a_version_with_changed_bytes_is_refused(store, parent):
 def test_a_branch_without_its_record_is_not_begun_from_nothing(store, parent, monkeypatch):
     from tasks.lineage import last_record
 
-    monkeypatch.setattr(iterations, "publish_record", lambda *_: None)
-    branched(store, parent)
+    die_before_the_record(store, parent, monkeypatch)
     refused = pytest.raises(StorageError, match=rf"finish it first: igrpo branch {parent}@2 {parent}-branch")
     with lock.hold(store, f"{parent}-branch") as place, refused:
         last_record.fn(place)

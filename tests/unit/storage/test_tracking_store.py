@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import checkpoints, files, lineage_pages, lock, mlflow_client, registry, tables, tracking
+from storage import checkpoints, delivery, files, lineage_pages, lock, mlflow_client, registry, tables, tracking
 from storage.errors import StorageError
 from storage.manifest import Provenance
 from storage.mlflow_client import of
@@ -94,7 +94,7 @@ def test_importing_storage_does_not_import_mlflow():
 
 
 def test_closing_the_runs_of_a_store_without_a_record_makes_no_database(place):
-    tracking.close_runs(place, "FAILED")
+    delivery.close(place, "FAILED")
     assert not (Path(place.root) / "mlflow.db").exists()
 
 
@@ -238,16 +238,7 @@ def test_a_page_is_shown_on_its_iteration_s_run_and_replaced(lineage, tmp_path):
     page = tmp_path / "report.html"
     for text in ("one", "two"):
         page.write_text(text)
-        assert tracking.log_page(lineage, page)
+        tracking.log_page(lineage, page)
     assert [each.path for each in of(lineage).list_artifacts(run)] == ["report.html"]
     assert Path(of(lineage).download_artifacts(run, "report.html")).read_text() == "two"
     assert of(lineage).list_artifacts(other) == []
-
-
-def test_an_mlflow_that_is_gone_costs_a_page_a_warning_and_nothing_else(lineage, tmp_path, monkeypatch, caplog):
-    open_run(lineage)
-    monkeypatch.setattr(of(lineage), "log_artifact", lambda *_: (_ for _ in ()).throw(ConnectionError("gone")))
-    assert not tracking.log_page(lineage, tmp_path / "report.html")
-    assert "was not added to MLflow's run" in caplog.text
-    assert "gone" in caplog.text
-    assert not tracking.log_page(lineage.at(iteration=7), tmp_path / "report.html")  # an iteration without a run

@@ -12,6 +12,7 @@ from storage.manifest import Provenance
 from storage.mlflow_client import client
 from tasks.check_guards import Guarded
 from tasks.evaluation.config import AlarmConfig, PromotionConfig
+from tasks.journal_iteration import journal_iteration
 from tasks.promote import promote
 from tasks.promote_reward import RewardChoice
 from tasks.record import record_bootstrap, record_iteration, tidy_up
@@ -167,6 +168,7 @@ def recorded(tmp_path_factory):
         for iteration in range(5):
             last = record_fully(place, iteration, last)
             tidy_up.fn(place.at(iteration=iteration), last)
+            journal_iteration.fn(place.at(iteration=iteration), last)
     return root
 
 
@@ -198,8 +200,21 @@ def test_mlflow_shows_the_alarm_on_the_run_and_on_the_version(recorded):
     assert by_iteration["4"].metrics["alarm/is_standing"] == 1.0
     assert by_iteration["3"].metrics["alarm/is_standing"] == 0.0
     versions = mlflow.search_model_versions("name = 'lineage-policy'")
-    marked = [int(each.version) for each in versions if "over-optimisation alarm" in each.description]
+    marked = [int(each.version) for each in versions if "over-optimisation alarm" in each.description.split("\n")[0]]
     assert marked == [5]
+
+
+def test_versions_say_when_they_became_champion_and_why(recorded):
+    """The third policy twice: by the gate at iteration 2, and when the alarm at iteration 4 took it back."""
+    tags = {each.version: each.tags for each in registry.versions(recorded, "lineage", "policy")}
+    assert tags[1]["grpo.champion"] == "iteration 0: the first policy"
+    assert tags[3]["grpo.champion"].startswith("iteration 4: ")
+    assert tags[4]["grpo.champion"].startswith("iteration 3: ")
+    assert "grpo.champion" not in tags[5]
+    assert tags[5]["grpo.promotion"] == tags[3]["grpo.champion"].removeprefix("iteration 4: ")
+    assert "raised at iteration 4" in tags[5]["grpo.alarm"]
+    page = client(recorded).get_model_version("lineage-policy", "3").description
+    assert "| became champion | iteration 4: " in page
 
 
 def test_a_record_from_before_there_was_an_alarm_still_reads(place):
