@@ -141,7 +141,7 @@ def _print(out: Console, tree: Tree) -> None:
     """People's and models' words are text, not markup."""
     for each in _walk(tree):
         each.label = out.render_str(str(each.label), markup=False, highlight=False)
-    out.print(tree, soft_wrap=True)
+    out.print(tree)
 
 
 def _walk(tree: Tree) -> list[Tree]:
