@@ -60,7 +60,7 @@ def instrument(watch: StopWatch) -> None:
     tasks.generate.make_engine = engine_of
     watch.measure(tasks.generate, "requests_for completion_rows", "generation")
     watch.measure(tasks.generate, "load_model load_tokenizer", "storage")
-    watch.measure(tasks.update_policy, "load_model", "storage")
+    watch.measure(tasks.update_policy, "load_model load_tokenizer", "storage")
     watch.measure(VerifierPool, "score", "scoring")
     watch.measure(tasks.score, "score_rows reward_rows items_of", "scoring")
     watch.measure(PolicyTrainer, "update", "update")

@@ -79,7 +79,7 @@ def _completions(
     if found := tables.find(place, "completions", provenance):
         return found
     folder = checkpoints.open_folder(policy)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = residents.get("tokenizer", policy.digest, lambda: load_tokenizer(folder))
     device = prepare(machine)
     model = residents.get("policy", policy.digest, lambda: load_model(folder, device=device))
     requests = requests_for(tables.read(selection), num_samples=num_samples, seed_parts=(seed,))

@@ -84,8 +84,10 @@ def _update_here(
             rows, reference=frozen, max_new_tokens=max_new_tokens, seed=seed, on_progress=on_progress
         )
 
+    tokenizer = residents.get("tokenizer", policy.digest, lambda: load_tokenizer(checkpoints.open_folder(policy)))
+
     def write(target: Path) -> None:
-        save_model(trainer.policy(), load_tokenizer(checkpoints.open_folder(policy)), target)
+        save_model(trainer.policy(), tokenizer, target)
         trainer.save(target / TRAINER_FOLDER)
         if trainer.adapter is not None:
             trainer.adapter.save(target / ADAPTER_FOLDER)
@@ -94,6 +96,7 @@ def _update_here(
     if trainer.adapter is None:  # else the others load the sums as they were written
         residents.keep("policy", updated.digest, trainer.model)
     residents.keep("trainer", updated.digest, trainer)
+    residents.keep("tokenizer", updated.digest, tokenizer)
     return updated
 
 
