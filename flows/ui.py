@@ -55,7 +55,7 @@ def start_servers(out: Console, root: Path, prefect_port: int, mlflow_port: int,
         return start_guarded(
             mlflow_command(root, mlflow_port, access),
             mlflow_log,
-            {**MLFLOW_ENVIRONMENT, **access.mlflow_environment(root)},
+            {**mlflow_environment(root), **access.mlflow_environment(root)},
         )
 
     with out.status("starting the servers (about 30 s)"):
@@ -85,12 +85,20 @@ MLFLOW_ENVIRONMENT = {
 }
 
 
+def mlflow_environment(root: Path) -> dict[str, str]:
+    """The settings of the MLflow server over a store, its database among them.
+
+    The address of a database may hold a password, and every user of a machine can read its command lines.
+    """
+    return {**MLFLOW_ENVIRONMENT, "MLFLOW_BACKEND_STORE_URI": tracking_uri(root)}
+
+
 def mlflow_command(root: Path, port: int, access: Access = Access()) -> list[str]:  # noqa: B008  # frozen
-    """The MLflow server over a store, with one worker process."""
+    """The MLflow server over a store, with one worker process; it needs ``mlflow_environment`` too."""
     allowed = ",".join(f"{name}:{port}" for name in dict.fromkeys(["localhost", HOST, access.address]))
     return [
         sys.executable, "-m", "mlflow", "server", "--host", access.host, "--port", str(port), "--workers", "1",
-        "--backend-store-uri", tracking_uri(root), "--default-artifact-root", (root / "mlflow-artifacts").as_uri(),
+        "--default-artifact-root", (root / "mlflow-artifacts").as_uri(),
         "--allowed-hosts", allowed, *access.mlflow_arguments,
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flows.environment import DEFAULTS
 from flows.servers import free_port, prefect_command, start_guarded, stop, wait_until_healthy
-from flows.ui import MLFLOW_ENVIRONMENT, mlflow_command
+from flows.ui import mlflow_command, mlflow_environment
 from tests.chaos import processes
 
 HOST = "127.0.0.1"
@@ -39,7 +39,7 @@ class Server:
         if self.name == "prefect":
             env = {"PREFECT_HOME": str(self.home / "prefect"), "PREFECT_API_URL": f"{self.url}/api"}
             return prefect_command(self.port), env, "/api/health"
-        return mlflow_command(self.home, self.port), dict(MLFLOW_ENVIRONMENT), "/health"
+        return mlflow_command(self.home, self.port), mlflow_environment(self.home), "/health"
 
     def kill(self) -> int:
         """SIGKILL to each of its processes; gives how many were alive."""
