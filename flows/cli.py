@@ -98,15 +98,30 @@ def verify(
 @app.command()
 def lineage(
     name: Annotated[str | None, typer.Argument(help="Show one lineage; all are listed without.")] = None,
+    why: Annotated[str | None, typer.Option(metavar="POLICY", help="What made this policy version, 3 or v3.")] = None,
+    uses: Annotated[
+        str | None,
+        typer.Option(metavar="REWARD_MODEL", help="What this version of the reward model trained and scored."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The graph, or the answer, as one JSON object.")] = False,
 ) -> None:
-    """Versions, parents, scores and aliases of a lineage."""
-    from flows.lineage_view import show_all, show_lineage
+    """Versions, parents, scores and aliases of a lineage; what made a policy, what a reward model was used for."""
+    from flows import lineage_answers, lineage_view
 
     root = open_store()
+    if why is not None and uses is not None:
+        raise typer.BadParameter("ask one thing: --why POLICY or --uses REWARD_MODEL")
     if name is None:
-        show_all(out, root)
+        if why is not None or uses is not None or as_json:
+            raise typer.BadParameter("name the lineage that is asked about: igrpo lineage NAME --why 3")
+        lineage_view.show_all(out, root)
+    elif why is None and uses is None and not as_json:
+        lineage_view.show_lineage(out, root, name)
     else:
-        show_lineage(out, root, name)
+        lineage_view.require_lineage(root, name)
+        answer = lineage_answers.answer_to(root, name, why, uses)
+        show = lineage_answers.print_json if as_json else lineage_answers.print_answer
+        show(out, answer)
 
 
 @app.command("repair-lineage")

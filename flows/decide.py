@@ -10,6 +10,7 @@ from storage import checkpoints, decisions, delivery, iterations, journal, linea
 from storage.decisions import Decision
 from storage.errors import StorageError
 from storage.iterations import IterationRecord
+from tasks.draw_lineage import make_lineage_page
 
 
 def decide(
@@ -49,6 +50,7 @@ def decide(
         if kind == "rollback":
             journal.append(place.at(iteration=last.iteration + 1), "retire", {"why": decision.sentence})
         delivery.deliver(here)
+        make_lineage_page(root, lineage)
     out.print(f"{lineage}: {decision.sentence}", highlight=False, markup=False, soft_wrap=True)
     goes_on = chosen.policy if kind == "rollback" else last.start
     out.print(f"iteration {last.iteration + 1} starts from policy v{goes_on.version}", highlight=False)

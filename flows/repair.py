@@ -8,6 +8,7 @@ from storage import decisions, delivery, iterations, journal, lineages, lock, ve
 from storage.errors import StorageError
 from storage.refs import check_lineage_name
 from tasks.adopt_reward import write_decided_retraining
+from tasks.draw_lineage import make_lineage_page
 from tasks.journal_iteration import write_entries, write_steps
 
 
@@ -33,6 +34,7 @@ def repair(out: Console, root: Path, lineage: str) -> None:
             last = decisions.in_force(records[-1], taken)
             here = place.at(iteration=last.iteration)
             version_entries.write_aliases(here, last, f"iteration {last.iteration}: {last.promotion}")
+            make_lineage_page(root, lineage)
         left = delivery.deliver_now(place)
         if not left:
             journal.forget_refused(place)

@@ -7,6 +7,7 @@ from storage.iterations import IterationRecord
 from storage.refs import Frozen, ModelRef, Place
 from tasks.adopt_reward import adopt_reward, plan_retraining
 from tasks.chosen_models import reward_that_scored
+from tasks.draw_lineage import draw_lineage
 from tasks.lineage import label_history
 from tasks.mix_replay import mix_replay
 from tasks.promote_reward import promote_reward
@@ -56,4 +57,5 @@ def retrain_between(place: Place, config: PipelineConfig, last: IterationRecord,
     candidate = retrain_reward(here, training, heldout_labels, anchor, last.reward, reward, config.machine, seed)
     chosen = promote_reward(candidate, last, reward.anchor)
     in_use = adopt_reward(here, last, candidate, chosen, training, why)
+    draw_lineage(place)
     return Retrained(reward=in_use, is_refused=chosen.is_refused, reason=chosen.reason)

@@ -86,15 +86,13 @@ MLFLOW_ENVIRONMENT = {
 
 
 def mlflow_environment(root: Path) -> dict[str, str]:
-    """The settings of the MLflow server over a store, its database among them.
-
-    The address of a database may hold a password, and every user of a machine can read its command lines.
-    """
+    """What the server is told apart from its command line, which every user of the machine can read: the address of a
+    database may hold a password."""
     return {**MLFLOW_ENVIRONMENT, "MLFLOW_BACKEND_STORE_URI": tracking_uri(root)}
 
 
 def mlflow_command(root: Path, port: int, access: Access = Access()) -> list[str]:  # noqa: B008  # frozen
-    """The MLflow server over a store, with one worker process; it needs ``mlflow_environment`` too."""
+    """The MLflow server over a store, with one worker process."""
     allowed = ",".join(f"{name}:{port}" for name in dict.fromkeys(["localhost", HOST, access.address]))
     return [
         sys.executable, "-m", "mlflow", "server", "--host", access.host, "--port", str(port), "--workers", "1",

@@ -30,8 +30,6 @@ from tasks.grpo.sample_metrics import of_rounds
 from tasks.reporting.strip import COLUMNS, NUM_ROWS, strip_of
 from tasks.reporting.strip_rows import rows_of
 
-STEP_TABLES = ("completions", "rewards", "samples")
-
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2)
 def journal_iteration(place: Place, record: IterationRecord) -> None:
@@ -131,19 +129,8 @@ def open_run(place: Place, commit: str) -> None:
 
 
 def datasets_of(place: Place, record: IterationRecord) -> dict[str, DatasetRef]:
-    """The tables of an iteration by name: those of its record, and completions_001, rewards_001, samples_001 of its steps.
-
-    The tables of a round of replacement end in -r01, -r02, ...
-    """
-    named: dict[str, DatasetRef] = {}
-    base = place.lineage_folder / iteration_name(record.iteration)
-    for section, folders in stages.measured(Path(place.root), place.lineage, record.iteration).items():
-        if not section.startswith("step-"):
-            continue
-        suffix = section.removeprefix("step-").replace("-round-", "-r")
-        for table in STEP_TABLES:
-            if table in folders:
-                named[f"{table}_{suffix}"] = tables.ref_at(base / section / table)
+    """The tables of an iteration by name: those of its record, and completions_001, rewards_001, samples_001 of its steps."""
+    named = stages.step_tables(Path(place.root), place.lineage, record.iteration)
     return named | {name: ref for name, ref in record.tables.items() if name != "champion_evaluation"}
 
 

@@ -1,16 +1,17 @@
 """Two questions to the graph: what made this policy, and which policies a reward model had a hand in."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.ancestry.graph import Graph, Node, Record, model_node
+from tasks.ancestry.graph import VERBS, Graph, Node, Record, model_node
 from tasks.values.frozen import Frozen
 
 PARENTS = ("parent", "reference", "reward_model", "critic")
 
 
 class Why(Frozen):
-    """What made a policy version; ``scores`` are shares unless their name says otherwise."""
+    """What made a policy version."""
 
     lineage: str
     policy: Node
@@ -19,7 +20,8 @@ class Why(Frozen):
     """parent, reference, reward_model, critic -> id of the version."""
     data: tuple[Node, ...]
     """The tables that lie between its parents and it, and its evaluation."""
-    scores: dict[str, float]
+    scores: dict[str, float | None]
+    """None where the measurement is not a finite number (a correlation of equal values, say)."""
     champion: str
     """Why the champion moved or stayed."""
     guards: tuple[str, ...]
@@ -62,7 +64,7 @@ def why(
         },
         data=tuple(node for node in graph.nodes if node.id in names),
         scores={
-            name: value
+            name: value if math.isfinite(value) else None
             for name, value in sorted(record["metrics"].items())
             if name == "reward_mean" or name.startswith(("evaluation/", "promotion/"))
         },
@@ -70,9 +72,9 @@ def why(
         guards=tuple(record.get("guards") or ()),
         alarm=record.get("alarm", ""),
         decisions=tuple(
-            f"{each['kind']} after iteration {each['after_iteration']} by {each['by']} at {each['at']}: {each['why']}"
+            f"{VERBS[each['kind']]} after iteration {each['after_iteration']} by {each['by']} at {each['at']}: {each['why']}"
             for each in decisions
-            if model_node(each["policy"]) == policy.id
+            if each.get("reward") is None and model_node(each["policy"]) == policy.id
         ),
         changed=tuple(changed),
     )

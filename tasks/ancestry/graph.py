@@ -26,6 +26,8 @@ TITLES = {
     "evaluation": "evaluation",
 }
 """Table -> what a person calls it."""
+VERBS = {"promote": "made champion", "rollback": "gone back to", "reward": "taken as the reward model"}
+"""Kind of a decision by hand -> what it did to the version that it names."""
 
 
 class Node(Frozen):
@@ -77,12 +79,17 @@ def model_node(ref: Record) -> str:
 
 
 def graph_of(
-    lineage: str, records: Sequence[Record], step_tables: Mapping[int, StepTables], decisions: Sequence[Record]
+    lineage: str,
+    records: Sequence[Record],
+    standing: Sequence[Record],
+    step_tables: Mapping[int, StepTables],
+    decisions: Sequence[Record],
 ) -> Graph:
     """The graph of finished iterations.
 
     Args:
-        records: the iterations' records from iteration 0 on.
+        records: the iterations' records from the first one on.
+        standing: the same with what people decided after each of them, as the iteration that followed saw it.
         step_tables: iteration -> completions, rewards, samples -> the tables of its steps (refs).
         decisions: what people decided by hand, in order.
     """
@@ -94,12 +101,17 @@ def graph_of(
             edges.setdefault((source, target, relation), Edge(source=source, target=target, relation=relation))
 
     for position, record in enumerate(records):
-        before = records[position - 1] if position else None
+        before = standing[position - 1] if position else None
         for node in _nodes(record, before, step_tables.get(record["iteration"], {})):
             nodes.setdefault(node.id, node)
         for source, target, relation in _edges(record, before, records[:position]):
             join(source, target, relation)
-    return Graph(lineage=lineage, nodes=tuple(_marked(nodes, records, decisions)), edges=tuple(edges.values()))
+        if (retrained := model_node(standing[position]["reward"])) not in nodes:
+            detail = f"retrained after iteration {record['iteration']}"
+            nodes[retrained] = _model(standing[position]["reward"], record["iteration"], detail)
+            join(model_node(record["reward"]), retrained, "parent")
+    last = standing[-1] if standing else None
+    return Graph(lineage=lineage, nodes=tuple(_marked(nodes, records, last, decisions)), edges=tuple(edges.values()))
 
 
 def _nodes(record: Record, before: Record | None, steps: StepTables) -> list[Node]:
@@ -183,8 +195,10 @@ def _edges(record: Record, before: Record | None, earlier: Sequence[Record]) -> 
     return found
 
 
-def _marked(nodes: Mapping[str, Node], records: Sequence[Record], decisions: Sequence[Record]) -> list[Node]:
-    """The nodes with what was decided about them; the newest record and decision say who is champion and current."""
+def _marked(
+    nodes: Mapping[str, Node], records: Sequence[Record], last: Record | None, decisions: Sequence[Record]
+) -> list[Node]:
+    """The nodes with what was decided about them; ``last``, decisions included, says who is champion and current."""
     marks: dict[str, list[str]] = {}
     notes: dict[str, list[str]] = {}
     for record in records:
@@ -204,10 +218,10 @@ def _marked(nodes: Mapping[str, Node], records: Sequence[Record], decisions: Seq
         if record.get("reward_promotion"):
             notes.setdefault(learnt, []).append(record["reward_promotion"])
     for decision in decisions:
-        verb = "made champion" if decision["kind"] == "promote" else "gone back to"
-        said = f"{verb} after iteration {decision['after_iteration']} by {decision['by']} at {decision['at']}: {decision['why']}"
-        notes.setdefault(model_node(decision["policy"]), []).append(said)
-    for alias, identity in _aliases(records, decisions):
+        about = decision.get("reward") or decision["policy"]
+        when = f"after iteration {decision['after_iteration']} by {decision['by']} at {decision['at']}"
+        notes.setdefault(model_node(about), []).append(f"{VERBS[decision['kind']]} {when}: {decision['why']}")
+    for alias, identity in _aliases(last):
         marks.setdefault(identity, []).insert(0, alias)
     return [
         node.model_copy(update={"marks": tuple(marks.get(node.id, ())), "notes": tuple(notes.get(node.id, ()))})
@@ -215,17 +229,12 @@ def _marked(nodes: Mapping[str, Node], records: Sequence[Record], decisions: Seq
     ]
 
 
-def _aliases(records: Sequence[Record], decisions: Sequence[Record]) -> list[tuple[str, str]]:
-    if not records:
+def _aliases(last: Record | None) -> list[tuple[str, str]]:
+    if last is None:
         return []
-    last = records[-1]
-    champion, current = last["champion"], last.get("rolled_back_to") or last["policy"]
-    for decision in decisions:
-        if decision["after_iteration"] == last["iteration"]:
-            champion = decision["policy"]
-            current = decision["policy"] if decision["kind"] == "rollback" else current
+    current = last.get("rolled_back_to") or last["policy"]
     return [
         ("current", model_node(current)),
-        ("champion", model_node(champion)),
+        ("champion", model_node(last["champion"])),
         ("current", model_node(last["reward"])),
     ]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from tasks.ancestry.graph import Edge, Graph, Node
 
-BOX_WIDTH, BOX_HEIGHT = 168, 58
-COLUMN_WIDTH, ROW_HEIGHT = 208, 124
+BOX_WIDTH, BOX_HEIGHT = 192, 58
+COLUMN_WIDTH, ROW_HEIGHT = 232, 124
 MARGIN = 24
 """Pixels of the picture at 100 %."""
 
