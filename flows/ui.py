@@ -15,6 +15,9 @@ from storage.files import write_atomic
 from storage.mlflow_client import SETTINGS, client, tracking_uri
 from tasks.runtime.guarded import HOST, free_port, start_guarded, stop
 
+DATABASE_TIMEOUT_SECONDS = "60"
+"""Runs, a worker and the scheduler share one SQLite file: on a slow disk Prefect's 10 s end in "database is locked"."""
+
 
 def serve(out: Console, root: Path, prefect_port: int, mlflow_port: int, host: str = HOST) -> None:
     """Start both servers, print their addresses, and stop them on Ctrl-C or SIGTERM.
@@ -41,6 +44,7 @@ def start_servers(out: Console, root: Path, prefect_port: int, mlflow_port: int,
     prefect_port, mlflow_port = _usable(out, access.host, prefect_port), _usable(out, access.host, mlflow_port)
     prefect_url, mlflow_url = f"http://{access.address}:{prefect_port}", f"http://{access.address}:{mlflow_port}"
     environment = {
+        "PREFECT_SERVER_DATABASE_TIMEOUT": DATABASE_TIMEOUT_SECONDS,
         **access.prefect_environment,
         "PREFECT_API_URL": f"{prefect_url}/api",
         "PREFECT_UI_API_URL": f"{prefect_url}/api",

@@ -67,7 +67,7 @@ class Deployed:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "flows.cli", "deploy", *ports], cwd=ROOT, env=self.env, stdout=out, stderr=out
             )
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        self.http = httpx.Client(base_url=self.url, timeout=90)
 
     def wait_until_up(self):
         def is_up():
@@ -103,7 +103,7 @@ class Deployed:
     def run_of(self, flow_run):
         return self.http.get(f"/flow_runs/{flow_run}").json()
 
-    def end_of(self, flow_run, seconds=120):
+    def end_of(self, flow_run, seconds=300):
         """(type, name, message) of the state that the run ended in."""
 
         def ended():

@@ -31,6 +31,8 @@ ITERATE, BOOTSTRAP, EVALUATE, RETRAIN, COLLECT = (
 )
 HOLDER = """
 import sys
+from pathlib import Path
+
 from storage import lock
 with lock.hold(Path(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
@@ -70,10 +72,10 @@ def asked(**request):
 def begun(deployed, started):
     """Wait until the run has done a step of its own; gives its process."""
     flow_run = started.json()["id"]
-    wait_for(lambda: deployed.run_of(flow_run)["state"]["type"] == "RUNNING", 60)
-    wait_for(lambda: is_held(deployed), 60)
+    wait_for(lambda: deployed.run_of(flow_run)["state"]["type"] == "RUNNING", 180)
+    wait_for(lambda: is_held(deployed), 180)
     before = last_iteration(deployed)
-    wait_for(lambda: last_iteration(deployed) > before, 90)
+    wait_for(lambda: last_iteration(deployed) > before, 240)
     return flow_run, lock.read_holder(deployed.store / LINEAGE)["pid"]
 
 
@@ -123,7 +125,7 @@ def test_a_schedule_that_is_turned_on_makes_a_run_that_does_an_iteration(deploye
     assert added.status_code == 201, added.text
     try:
         of_schedule = {"deployment_id": {"any_": [deployment["id"]]}, "tags": {"all_": ["auto-scheduled"]}}
-        wait_for(lambda: deployed.runs(**of_schedule), 30)
+        wait_for(lambda: deployed.runs(**of_schedule), 90)
         first = min(deployed.runs(**of_schedule), key=lambda each: each["expected_start_time"])
         assert deployed.end_of(first["id"])[:2] == ("COMPLETED", "Completed")
         assert last_iteration(deployed) == before + 1
@@ -152,7 +154,7 @@ def test_who_meets_a_held_lineage_skips_or_waits_as_it_was_asked_to(deployed):
         assert (kind, name) == ("COMPLETED", "Skipped")
         assert f"process {holder.pid} on" in message
         waiting = deployed.start(ITERATE, asked(when_busy="wait", max_wait_minutes=5)).json()["id"]
-        wait_for(lambda: deployed.run_of(waiting)["state"]["type"] == "RUNNING", 60)
+        wait_for(lambda: deployed.run_of(waiting)["state"]["type"] == "RUNNING", 180)
         assert last_iteration(deployed) == before
     finally:
         holder.communicate("")
@@ -177,7 +179,7 @@ def test_a_run_whose_process_is_killed_is_crashed_and_the_next_one_goes_on_with_
     before = last_iteration(deployed)
     flow_run, pid = begun(deployed, deployed.start(ITERATE, asked(num_iterations=3)))
     os.kill(pid, signal.SIGKILL)
-    assert deployed.end_of(flow_run, 60)[0] == "CRASHED"
+    assert deployed.end_of(flow_run, 180)[0] == "CRASHED"
     late = timedelta(days=1)
     resumed = deployed.start(ITERATE, asked(num_iterations=3), tags=["auto-scheduled"], late_by=late).json()["id"]
     assert deployed.end_of(resumed)[:2] == ("COMPLETED", "Completed")
@@ -191,8 +193,8 @@ def test_a_restart_of_the_prefect_server_does_not_hurt_a_run(deployed):
     server = server or [child for child, command in children(deployed.process.pid) if " server start" in command]
     for each in server:
         os.kill(each, signal.SIGKILL)
-    wait_for(lambda: "the Prefect server ended with status" in deployed.out.read_text(), 30)
-    wait_for(lambda: last_iteration(deployed) == before + 4, 120)
+    wait_for(lambda: "the Prefect server ended with status" in deployed.out.read_text(), 90)
+    wait_for(lambda: last_iteration(deployed) == before + 4, 300)
 
     def is_completed():
         try:
@@ -200,7 +202,7 @@ def test_a_restart_of_the_prefect_server_does_not_hurt_a_run(deployed):
         except httpx.TransportError:  # the server is starting
             return False
 
-    wait_for(is_completed, 120)
+    wait_for(is_completed, 300)
     wait_for(lambda: not is_alive(pid), 30)
     assert server, "no server was found to be killed"
     assert last_iteration(deployed) == before + 4
@@ -212,7 +214,7 @@ def test_a_retrained_reward_model_is_announced_and_evaluated_by_the_automation(d
     started = deployed.start(RETRAIN, asked(why="a second look")).json()["id"]
     kind, _, message = deployed.end_of(started)
     assert kind == "COMPLETED", message
-    found = wait_for(lambda: [each for each in deployed.runs(**evaluations) if each["id"] not in known], 60)
+    found = wait_for(lambda: [each for each in deployed.runs(**evaluations) if each["id"] not in known], 180)
     request = found[0]["parameters"]["request"]
     newest = iterations.records(deployed.store, LINEAGE)[-1]
     assert request["lineage"] == LINEAGE
