@@ -14,6 +14,7 @@ from storage.refs import DatasetRef, Frozen, ModelRef, Place
 from tasks.announce import announce_reward
 from tasks.build_samples import build_samples, num_missing_groups
 from tasks.check_guards import Guarded, check_evaluation, check_record, check_step
+from tasks.draw_lineage import draw_lineage
 from tasks.generate import generate
 from tasks.journal_iteration import journal_iteration
 from tasks.lineage import (
@@ -73,6 +74,7 @@ def finish(place: Place, record: IterationRecord) -> None:
     tidy_up(place, record)
     journal_iteration(place, record)
     write_report(place)
+    draw_lineage(place)
 
 
 @flow(name="iteration")

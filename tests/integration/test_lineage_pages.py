@@ -1,5 +1,6 @@
 """MLflow's own pages of a small lineage in a real browser: every edge one click away, and pages that run nothing."""
 
+import shutil
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,9 @@ import pytest
 
 from flows.servers import free_port, start_guarded, stop, wait_until_healthy
 from flows.ui import mlflow_command, mlflow_environment
-from storage import lock
-from tasks.draw_lineage import make_lineage_page
-from tasks.write_report import make_report
 from tests.integration.browser import Page, browser, needs_chromium
 from tests.integration.conftest import Cli
+from tests.unit.tasks.reporting.test_report_page import page as report_page
 
 pytestmark = [needs_chromium, pytest.mark.orchestration]
 
@@ -113,19 +112,17 @@ def test_from_a_reward_model_one_click_leads_to_every_policy_it_trained(site):
 def test_the_strip_is_drawn_and_each_tile_leads_to_its_version(site):
     site.version(POLICY, 3)
     loaded = "[...document.querySelectorAll('a img')].filter(each => each.naturalWidth > 0).length"
-    site.page.wait_for("nine tiles", lambda: site.page.evaluate(loaded) == 9)
+    site.page.wait_for(
+        "eight linked tiles", lambda: site.page.evaluate(loaded) == 8
+    )  # the newest policy has no rollouts yet
     tiles = site.page.evaluate(
         "[...document.querySelectorAll('a img')].map(each => each.parentElement.getAttribute('href'))"
     )
-    assert [tiles[3 * row] for row in range(3)] == [f"#/models/{POLICY}/versions/{row + 1}" for row in range(3)]
-    assert [tiles[3 * row + 2] for row in range(3)] == [f"#/models/{REWARD}/versions/{row + 1}" for row in range(3)]
-    site.page.evaluate("document.querySelector('a img').scrollIntoView({block: 'center'})")
-    at = site.page.evaluate(
-        "(() => { const box = document.querySelectorAll('a img')[2].getBoundingClientRect();"
-        " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-    )
-    for kind in ("mousePressed", "mouseReleased"):
-        site.page.call("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
+    assert [tiles[each] for each in (0, 3, 6)] == [f"#/models/{POLICY}/versions/{number}" for number in (1, 2, 3)]
+    assert [tiles[each] for each in (2, 5, 7)] == [f"#/models/{REWARD}/versions/{number}" for number in (1, 2, 3)]
+    for number, each in ((1, 1), (2, 4)):
+        assert f"/runs?searchFilter=tags.`grpo.iteration` = '{number}'" in urllib.parse.unquote(tiles[each])
+    site.page.click_link(f"^#/models/{REWARD}/versions/1$")  # the strip's tile is the only link to it
     site.page.wait_for("reward version 1", lambda: site.page.address.endswith(f"#/models/{REWARD}/versions/1"))
 
 
@@ -154,26 +151,23 @@ PAYLOADS = (
 
 
 @pytest.fixture(scope="module")
-def poisoned(prefect_url, recipe, tmp_path_factory) -> Cli:
-    """A lineage whose policy writes attacks, whose decision is one, and which is as finished as any other."""
-    cli = Cli(tmp_path_factory.mktemp("poisoned"), prefect_url)
-    written = ", ".join(f"'''{text}<answer>{{answer}}</answer>'''" for text in PAYLOADS if "{" not in text)
-    text = recipe.read_text().replace("max_new_tokens = 16", "max_new_tokens = 160")
-    begin, end = text.index("script = [") + len("script = ["), text.index("] }\n\n[scoring]")
-    path = tmp_path_factory.mktemp("recipe") / "poisoned.toml"
-    path.write_text(f"{text[:begin]}{written}, '2'{text[end:]}")
-    done = cli("run", str(path), "--iterations", "1")
-    assert done.returncode == 0, done.stderr + done.stdout
+def poisoned(uninterrupted, tmp_path_factory) -> Path:
+    """A store whose newest decision is made of attacks: they reach MLflow, the graph and the model card."""
+    root = tmp_path_factory.mktemp("poisoned") / "store"
+    shutil.copytree(uninterrupted.store, root)
+    cli = Cli(root, uninterrupted.env["PREFECT_API_URL"])
     done = cli("promote", "small", "1", "--why", " ".join(PAYLOADS), "--by", PAYLOADS[1])
     assert done.returncode == 0, done.stderr + done.stdout
-    return cli
+    done = cli("export", "small", "--to", str(root.parent / "export"))
+    assert done.returncode == 0, done.stderr + done.stdout
+    return root
 
 
 def test_what_a_model_or_a_person_wrote_runs_nowhere(poisoned, tmp_path):
-    root = poisoned.store
-    with lock.hold(root, "small"):
-        pages = [make_report(root, "small", 1), make_lineage_page(root, "small")]
-    assert "onerror" in pages[0].read_text()  # it is shown, as text
+    root = poisoned
+    report = tmp_path / "report.html"
+    report.write_text(report_page(text=" ".join(PAYLOADS), prompt=PAYLOADS[0], answer=PAYLOADS[1]))
+    pages = [report, root / "small" / "lineage.html"]
     port, log = free_port(), tmp_path / "mlflow.log"
     server = start_guarded(mlflow_command(root, port), log, mlflow_environment(root))
     url = f"http://127.0.0.1:{port}"
@@ -187,7 +181,8 @@ def test_what_a_model_or_a_person_wrote_runs_nowhere(poisoned, tmp_path):
             for name, version in ((POLICY, 1), (POLICY, 2), (REWARD, 2)):
                 page.open("about:blank")
                 page.open(f"{url}/#/models/{name}/versions/{version}")
-                page.wait_for_text("came from" if version > 1 else "used by")
+                # the decision is about version 1: its page shows the attacks, as text
+                page.wait_for_text("came from" if version > 1 else "onerror=")
                 assert not page.evaluate(MARK)
             assert not page.evaluate(
                 "[...document.querySelectorAll('a')].some(each => each.href.startsWith('javascript:window'))"
