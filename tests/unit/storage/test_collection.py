@@ -2,12 +2,13 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from storage import checkpoints, collection, iterations, lock, registry, retention
-from storage.errors import LineageBusy, LostLock, PrunedCheckpoint
+from storage.errors import LineageBusy, LostLock, PrunedCheckpoint, StorageError
 from storage.mlflow_client import client
 from storage.store_lock import hold_store
 from storage.verification import verify_lineage
@@ -87,6 +88,22 @@ def test_what_an_alias_points_at_stays(lineage):
     plan = planned(lineage)
     (kept,) = [each for each in plan.kept if each.name.endswith("iteration-0000/policy")]
     assert kept.reasons == ("alias shown-to-bob (v1)",)
+
+
+def test_where_the_loops_own_aliases_point_is_read_from_the_records_not_from_mlflow(lineage):
+    """MLflow may not have been told yet: a champion that it still shows is not kept for that."""
+    first = iterations.records(Path(lineage.root), lineage.lineage)[0].policy
+    before = retention.plan(Path(lineage.root), lineage.lineage, 1)
+    registry.set_alias(lineage, first, "champion")
+    assert retention.plan(Path(lineage.root), lineage.lineage, 1) == before
+
+
+def test_nothing_goes_while_mlflow_can_not_be_asked_for_the_aliases_of_people(lineage, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dead = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", dead)
+    with pytest.raises(StorageError, match=rf"{dead} does not answer.*nothing may go; start MLflow"):
+        retention.plan(Path(lineage.root), lineage.lineage, 1)
 
 
 def test_collecting_again_finds_nothing_and_a_plan_of_before_does_no_harm(lineage):

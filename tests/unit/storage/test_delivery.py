@@ -179,3 +179,58 @@ def test_every_kind_of_entry_has_its_delivery():
     from typing import get_args
 
     assert set(delivery.DELIVERIES) == set(get_args(journal.Kind))
+
+
+def test_a_rollback_without_mlflow_leaves_a_retired_run_and_a_new_one(place, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", dead_address())
+    for kind, content in (
+        ("run", {"name": "x", "tags": {}, "params": {}}),
+        ("retire", {"why": "gone back to by kim"}),
+        ("run", {"name": "x", "tags": {}, "params": {}}),
+        ("tags", {"tags": {"a": "b"}}),
+        ("finish", {"status": "FINISHED"}),
+    ):
+        journal.append(place, kind, content)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert delivery.deliver_now(place) == 0
+    runs = of(place).search_runs([tracking.ensure_experiment(place)])
+    assert sorted(run.info.status for run in runs) == ["FINISHED", "KILLED"]
+    assert [run.data.tags.get("a") for run in runs if run.info.status == "FINISHED"] == ["b"]
+    assert not (place.lineage_folder / journal.FOLDER / journal.REFUSED).exists()
+
+
+def test_a_delivery_past_its_limit_begins_no_further_entry_and_says_what_waits(place, monkeypatch, caplog):
+    number = write_iteration(place)
+    clock = iter(range(0, 10_000, 10))
+    monkeypatch.setattr(delivery.time, "monotonic", lambda: float(next(clock)))
+    left = delivery.deliver_now(place, limit_seconds=25.0)
+    monkeypatch.undo()
+    assert left == number - 2  # looked at after 10 and 20 s, and stopped at 30 s
+    assert journal.num_pending(place.lineage_folder.parent, place.lineage) == left
+    assert "it took more than 25 s" in caplog.text
+    assert delivery.deliver_now(place) == 0
+    require_exactly_once(place)
+
+
+@pytest.mark.parametrize(("cost", "pause"), [(0.5, 30.0), (2.0, 40.0), (12.0, 240.0)])
+def test_attempts_that_fail_take_at_most_a_twentieth_of_a_run(place, monkeypatch, cost, pause):
+    """2 s is the probe of a server that hangs, 12 s one whose first call hangs behind a probe that it answers."""
+    write_iteration(place)
+    now = [1000.0]
+
+    def hang(_):
+        now[0] += cost
+        return "it hangs"
+
+    monkeypatch.setattr(delivery, "unreachable", hang)
+    monkeypatch.setattr(delivery.time, "monotonic", lambda: now[0])
+    delivery.deliver(place)
+    ended = now[0]
+    for waited in (1.0, pause - 0.1):
+        now[0] = ended + waited
+        delivery.deliver(place)
+        assert now[0] == ended + waited  # not asked
+    now[0] = ended + pause + 0.1
+    delivery.deliver(place)
+    assert now[0] == ended + pause + 0.1 + cost
+    assert cost / pause <= delivery.MAX_LOST_SHARE

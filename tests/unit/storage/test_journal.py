@@ -80,3 +80,20 @@ def test_the_mark_names_one_record(lineage):
     assert journal.is_recorded(root, "loop", record)
     again = record.model_copy(update={"policy": ref.model_copy(update={"digest": "b" * 64})})
     assert not journal.is_recorded(root, "loop", again)
+
+
+@pytest.mark.parametrize("barrier", journal.BARRIERS)
+def test_what_a_closed_or_retired_run_was_told_is_said_again_behind_it(lineage, barrier):
+    """Else the entries of the iteration that begins anew would find no run."""
+    journal.append(lineage, "run", {"name": "x"})
+    journal.append(lineage, barrier, {"why": "rollback"})
+    journal.append(lineage, "run", {"name": "x"})
+    journal.append(lineage, "run", {"name": "x"})
+    assert kinds(lineage) == ["run", barrier, "run"]
+
+
+def test_what_was_set_aside_is_forgotten_once_all_was_recorded_anew(lineage):
+    journal.refuse(journal.append(lineage, "run", {"name": "x"}), "gone")
+    assert journal.forget_refused(lineage) == 1
+    assert list((lineage.lineage_folder / journal.FOLDER / journal.REFUSED).iterdir()) == []
+    assert journal.forget_refused(lineage) == 0
