@@ -7,7 +7,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage import decisions, iterations, reports, stages
+from storage import decisions, iterations, lineages, registry, reports, stages
 from storage.errors import UnknownLineage
 from storage.manifest import read_manifest
 from storage.refs import Place
@@ -44,6 +44,7 @@ def read_graph(root: Path, lineage: str) -> Graph:
     told, taken = iterations.records(root, lineage), decisions.decisions(root, lineage)
     if not told:
         raise UnknownLineage(f"lineage {lineage!r} has no finished iteration yet; there is nothing to draw")
+    parent = lineages.read_parent(root, lineage)
     graph = graph_of(
         lineage,
         [each.model_dump() for each in told],
@@ -51,7 +52,12 @@ def read_graph(root: Path, lineage: str) -> Graph:
         {each.iteration: _by_table(root, lineage, each.iteration) for each in told},
         [each.model_dump() for each in taken],
     )
-    return graph.model_copy(update={"nodes": tuple(_with_state(node) for node in graph.nodes)})
+    nodes = [_with_state(node) for node in graph.nodes]
+    if parent is not None:
+        first = f"policy:{told[0].policy.version}"
+        said = f"branched from models:/{registry.registered_name(parent.lineage, 'policy')}/{parent.version}"
+        nodes = [node.model_copy(update={"notes": (said, *node.notes)}) if node.id == first else node for node in nodes]
+    return graph.model_copy(update={"nodes": tuple(nodes)})
 
 
 def _by_table(root: Path, lineage: str, iteration: int) -> dict[str, list[dict[str, object]]]:

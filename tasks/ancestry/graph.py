@@ -130,7 +130,10 @@ def _nodes(record: Record, before: Record | None, steps: StepTables) -> list[Nod
     )
     if record.get("critic"):
         models.append(_model(record["critic"], iteration, f"iteration {iteration}"))
-    return [_data(name, iteration, tables[name]) for name in TITLES if name in tables] + models
+    data = [_data(name, iteration, tables[name]) for name in TITLES if name in tables]
+    # a branch begins with a later iteration, and with the prompts that its parent began with
+    lasting = {f"{name}:{iteration}": f"{name}:0" for name in ("prompts", "anchor")}
+    return [node.model_copy(update={"id": lasting.get(node.id, node.id)}) for node in data] + models
 
 
 def _model(ref: Record, iteration: int, detail: str) -> Node:

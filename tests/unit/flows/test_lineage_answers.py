@@ -129,3 +129,11 @@ def test_unknown_names_and_lineages_without_an_iteration_are_told(root, tmp_path
         lineages.record_recipe(place, {"name": "new"})
     with pytest.raises(UnknownLineage, match="'new' has no finished iteration yet"):
         read_graph(tmp_path, "new")
+
+
+def test_a_branch_says_where_it_began(root, monkeypatch):
+    parent = lineages.Parent(lineage="other", version="7", iteration=2)
+    monkeypatch.setattr(lineages, "read_parent", lambda *_: parent)
+    assert read_graph(root, "quick").node("policy:1").notes[0] == "branched from models:/other-policy/7"
+    assert "branched from models:/other-policy/7" in answered(root)
+    assert not any("branched" in note for note in read_graph(root, "quick").node("policy:3").notes)

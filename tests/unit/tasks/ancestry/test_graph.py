@@ -6,7 +6,7 @@ import pytest
 
 from tasks.ancestry.answers import uses, why
 from tasks.ancestry.graph import graph_of
-from tests.unit.tasks.ancestry.lineage_records import DECISIONS, RECORDS, STANDING, STEPS, record, ref
+from tests.unit.tasks.ancestry.lineage_records import DECISIONS, RECORDS, STANDING, STEPS, record, ref, table
 
 GRAPH = graph_of("quick", RECORDS, STANDING, STEPS, DECISIONS)
 
@@ -71,6 +71,14 @@ def test_a_reward_model_that_was_retrained_between_two_iterations_is_a_node_and_
     assert ("reward_model", "reward:1") not in into("policy:2", graph)
     assert graph.node("reward:9").notes[0].startswith("taken as the reward model after iteration 0 by kim")
     assert "champion" in graph.node("policy:2").marks
+
+
+def test_a_branch_reads_the_prompts_of_its_first_record_whatever_its_iteration():
+    first = record(1)
+    first["tables"]["prompts"] = table("prompts", 1)
+    graph = graph_of("branch", [first, record(2)], [first, record(2)], STEPS, [])
+    assert ("read", "prompts:0") in into("completions:2", graph)
+    assert ("read", "prompts:0") in into("evaluation:2", graph)
 
 
 def test_a_critic_has_a_parent_and_stands_behind_the_policy():
